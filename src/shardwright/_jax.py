@@ -1,0 +1,93 @@
+"""The only file that touches what JAX does not promise to keep, and why it must.
+
+- ``jaxlib.mlir.ir``, ``passmanager``, ``dialects``: the Python bindings of MLIR, Shardy
+  and StableHLO. There is no public way to read a module's ops, or to ask Shardy for an op's sharding rule.
+- ``jax._src.interpreters.mlir.make_ir_context``: an MLIR context that knows every dialect JAX emits; needed to parse
+  a StableHLO file (a lowering brings its own context).
+- ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
+  ``copy_of``.
+
+Tested on the versions in ``TESTED``; where an interface is missing, importing this file says which versions work.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jax
+import jaxlib
+
+from shardwright.errors import ModuleError, UnsupportedJaxError
+
+TESTED = ("0.10.2", "0.12.0.1")
+
+try:
+    from jax._src.interpreters import mlir as _jax_mlir
+    from jaxlib.mlir import ir, passmanager
+    from jaxlib.mlir.dialects import chlo, sdy, stablehlo
+
+    _make_context = _jax_mlir.make_ir_context
+except (ImportError, AttributeError) as error:
+    raise UnsupportedJaxError(
+        f"jax {jax.__version__} with jaxlib {jaxlib.__version__} lacks an interface that shardwright needs "
+        f"({error}); install one of the tested versions: {', '.join(TESTED)}."
+    ) from error
+
+__all__ = [
+    "chlo",
+    "copy_of",
+    "installed_package_folders",
+    "ir",
+    "parse_module",
+    "populate_rules",
+    "sdy",
+    "stablehlo",
+]
+
+# First every call gets a callee of its own, so that one op of the module is one op of the program; then Shardy writes
+# down, for each op it knows, which dimensions belong together.
+_RULES_PIPELINE = "builtin.module(sdy-flatten-call-graph,func.func(sdy-populate-op-sharding-rules))"
+
+
+def copy_of(lowered: jax.stages.Lowered) -> Any:
+    """The StableHLO module of a lowering, as a copy of our own.
+
+    JAX caches lowerings and would hand the very same module to a later ``jit(f).lower(...)`` of the user.
+    """
+    module = lowered.compiler_ir("stablehlo")
+    if module is None:
+        raise ModuleError("JAX returned no StableHLO module for this lowering.")
+    return module.operation.clone()
+
+
+def parse_module(data: bytes) -> Any:
+    """A module operation from StableHLO text, MLIR bytecode or a portable artifact; raises ``ValueError``."""
+    context = _make_context()
+    with context:
+        if data[:4] == b"ML\xefR":
+            try:
+                return stablehlo.deserialize_portable_artifact(context, data).operation
+            except Exception:  # not a portable artifact: plain bytecode is read by the general parser below
+                pass
+        try:
+            return ir.Module.parse(data).operation
+        except ir.MLIRError as error:
+            raise ValueError(str(error)) from error
+
+
+def populate_rules(module: Any) -> None:
+    """Give every op of the module (in place) the sharding rule that Shardy knows for it."""
+    with module.context:
+        try:
+            passmanager.PassManager.parse(_RULES_PIPELINE).run(module.operation)
+        except ValueError as error:
+            raise UnsupportedJaxError(
+                f"jaxlib {jaxlib.__version__} lacks a Shardy pass that shardwright needs ({error}); "
+                f"install one of the tested versions: {', '.join(TESTED)}."
+            ) from error
+
+
+def installed_package_folders() -> tuple[str, ...]:
+    """Folders whose frames never interest a user: JAX's own."""
+    return tuple(os.path.dirname(module.__file__) + os.sep for module in (jax, jaxlib) if module.__file__)

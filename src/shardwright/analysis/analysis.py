@@ -1,0 +1,64 @@
+"""The static analysis as a whole: names → colours → conflicts → groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from shardwright.analysis.colours import Colours, find_colours
+from shardwright.analysis.conflicts import CompatibilitySet, find_conflicts
+from shardwright.analysis.describe import Description, describe_groups
+from shardwright.analysis.groups import Group, find_groups
+from shardwright.analysis.names import Names, name_dimensions
+from shardwright.ir.program import Program
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What the analysis found. Printable; ``to_dict()`` for machines.
+
+    ``conflicts`` are the compatibility sets, ``groups`` what is left to decide, ``descriptions`` the groups in words.
+    """
+
+    program: Program
+    names: Names
+    colours: Colours
+    conflicts: tuple[CompatibilitySet, ...]
+    groups: tuple[Group, ...]
+
+    @cached_property
+    def descriptions(self) -> tuple[Description, ...]:
+        """One for each group, in the same order."""
+        return describe_groups(self.colours, self.conflicts, self.groups)
+
+    @cached_property
+    def opaque(self) -> tuple[tuple[str, str, int], ...]:
+        """What has no sharding rule and is computed whole: kind, source line, how many."""
+        found: Counter[tuple[str, str]] = Counter()
+        for op in self.program.ops:
+            sizes = op.rule.sizes
+            if sizes and max(sizes) > 1 and len(op.rule.whole) == len(sizes) and op.operands:
+                target = op.attributes.get("target")
+                found[f"{op.kind} @{target}" if target else op.kind, str(op.source)] += 1
+        return tuple((kind, source, count) for (kind, source), count in found.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything a program may want to know, of JSON's types alone."""
+        from shardwright.analysis.present import analysis_dict
+
+        return analysis_dict(self)
+
+    def __str__(self) -> str:
+        from shardwright.analysis.present import analysis_text
+
+        return analysis_text(self)
+
+
+def analyse_program(program: Program) -> Analysis:
+    """Run every stage of the analysis."""
+    names = name_dimensions(program)
+    colours = find_colours(names)
+    conflicts = find_conflicts(colours)
+    return Analysis(program, names, colours, conflicts, find_groups(colours, conflicts))

@@ -1,0 +1,175 @@
+"""An analysis for the terminal and as JSON's types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from shardwright.analysis.analysis import Analysis
+from shardwright.analysis.describe import Description
+
+FORMAT_VERSION = 1
+_SHOWN_PART = 1e-3
+_FEWEST_SHOWN = 8
+
+
+def analysis_table(analysis: Analysis, *, everything: bool = False) -> RenderableType:
+    """The groups as a table, largest first, with each group's conflicts below it.
+
+    Groups that touch less than a thousandth of the bytes of the largest are left out unless ``everything``.
+    """
+    ordered = sorted(analysis.descriptions, key=lambda d: -d.bytes)
+    shown = [
+        d for k, d in enumerate(ordered) if everything or k < _FEWEST_SHOWN or d.bytes >= _SHOWN_PART * ordered[0].bytes
+    ]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("dimension", overflow="fold")
+    for column in ("size", "copies", "tensors", "bytes", "FLOPs"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for d in shown:
+        table.add_row(
+            Text(d.name, style="cyan"),
+            _size(d),
+            str(d.copies) if d.copies > 1 else "",
+            f"{d.tensors:,}",
+            human_bytes(d.bytes),
+            human_count(d.flops),
+        )
+    parts: list[RenderableType] = [Text(_headline(analysis), style="bold"), Text(), table]
+    left_out = len(ordered) - len(shown)
+    if left_out:
+        parts.append(Text(f"… and {left_out} smaller group{'s' * (left_out > 1)}", style="dim"))
+    if any(d.conflicts for d in shown):
+        parts += [Text(), _conflict_table(shown)]
+    parts += [Text(line, style="yellow") for line in _notes(analysis)]
+    return Group(*parts)
+
+
+def analysis_text(analysis: Analysis, width: int = 120) -> str:
+    """The table as plain text."""
+    console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False, highlight=False)
+    with console.capture() as capture:
+        console.print(analysis_table(analysis))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def analysis_dict(analysis: Analysis) -> dict[str, Any]:
+    """The whole analysis as dicts, lists, strings and numbers."""
+    program = analysis.program
+    return {
+        "version": FORMAT_VERSION,
+        "program": {
+            "name": program.name,
+            "ops": len(program.ops),
+            "values": len(program.values),
+            "flops": total_flops(analysis),
+            "arguments": [
+                {
+                    "path": a.path,
+                    "shape": list(program.values[a.value].shape),
+                    "dtype": program.values[a.value].dtype,
+                    "donated": a.donated,
+                }
+                for a in program.arguments
+            ],
+            "loops": [
+                {"source": str(program.ops[l.op].source), "trips": l.trips, "known": l.known} for l in program.loops
+            ],
+            "opaque": [{"op": kind, "source": source, "count": n} for kind, source, n in analysis.opaque],
+        },
+        "colours": analysis.colours.count,
+        "conflicts": len(analysis.conflicts),
+        "groups": [_group_dict(d) for d in analysis.descriptions],
+    }
+
+
+def _group_dict(description: Description) -> dict[str, Any]:
+    out = asdict(description)
+    out["sizes"], out["arguments"] = list(description.sizes), list(description.arguments)
+    out["conflicts"] = [
+        {
+            "source": str(c.source),
+            "op": c.kind,
+            "sides": [asdict(side) for side in c.sides],
+            "sets": c.sets,
+            "members": c.members,
+            "consistent": c.consistent,
+        }
+        for c in description.conflicts
+    ]
+    return out
+
+
+def total_flops(analysis: Analysis) -> int:
+    """FLOPs of the whole, unsharded program."""
+    flops = np.array([op.flops for op in analysis.program.ops], dtype=np.float64)
+    return int((flops * analysis.program.repeats).sum())
+
+
+def _headline(analysis: Analysis) -> str:
+    program = analysis.program
+    held = sum(program.values[a.value].bytes for a in program.arguments)
+    return (
+        f"{program.name}: {len(program.ops):,} ops, {len(program.arguments):,} arguments of {human_bytes(held)}, "
+        f"{human_count(total_flops(analysis))} FLOPs; {analysis.colours.count:,} colours and "
+        f"{len(analysis.conflicts):,} conflicts make {len(analysis.groups):,} groups to decide."
+    )
+
+
+def _size(d: Description) -> str:
+    return f"{d.size:,}" + ("…" if len(d.sizes) > 1 else "")
+
+
+def _conflict_table(descriptions: Sequence[Description]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("conflict of", "copies", "where it begins", "one side", "or the other"):
+        table.add_column(column, overflow="fold", justify="right" if column == "copies" else "left")
+    for d in descriptions:
+        for c in d.conflicts:
+            where = f"{c.kind}, {c.source}{', backward' * c.source.backward}"
+            sides = [Text(str(side), style="magenta") for side in c.sides]
+            if not c.consistent:
+                sides = [Text("no choice: both sides meet in one tensor, each keeps its first", style="dim"), Text()]
+            table.add_row(Text(d.name, style="cyan"), str(c.sets) if c.sets > 1 else "", where, *sides)
+    return table
+
+
+def _notes(analysis: Analysis) -> list[str]:
+    program = analysis.program
+    lines = []
+    for loop in program.loops:
+        source = program.ops[loop.op].source
+        if loop.known == "unknown":
+            lines.append(f"The loop at {source} runs an unknown number of times and counts once; set its trip count.")
+        elif loop.known == "at most":
+            lines.append(f"The loop at {source} runs at most {loop.trips:,} times and counts so; set its trip count.")
+    for kind, source, count in analysis.opaque:
+        times = f" ({count} times)" if count > 1 else ""
+        lines.append(f"{kind} at {source}{times} has no sharding rule and is computed whole.")
+    return ["", *lines] if lines else []
+
+
+def human_bytes(count: float) -> str:
+    """``3.2 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(count) < 1024 or unit == "TiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def human_count(count: float) -> str:
+    """``3.7e14`` as ``369 T``."""
+    if not count:
+        return ""
+    for unit in ("", "K", "M", "G", "T", "P"):
+        if abs(count) < 1000 or unit == "P":
+            return f"{count:,.0f}{' ' * bool(unit)}{unit}" if abs(count) >= 100 else f"{count:.3g}{' ' * bool(unit)}{unit}"
+        count /= 1000
+    raise AssertionError("unreachable")

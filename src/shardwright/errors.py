@@ -1,0 +1,25 @@
+"""What can go wrong, as exceptions whose message is one sentence that a user can act on."""
+
+
+class ShardwrightError(Exception):
+    """Base of every exception that Shardwright raises on purpose."""
+
+
+class TraceError(ShardwrightError):
+    """The function could not be traced: its own exception, untouched, is the cause."""
+
+
+class TargetError(ShardwrightError):
+    """What was asked for by name (a model, a size, `module:function`, a file) is not there or not usable."""
+
+
+class ModuleError(ShardwrightError):
+    """A StableHLO module cannot be read, or holds what the analysis cannot take."""
+
+
+class RuleError(ShardwrightError):
+    """A sharding rule given by the user for a custom call does not parse or does not fit the call."""
+
+
+class UnsupportedJaxError(ShardwrightError):
+    """The installed JAX lacks an interface that Shardwright stands on."""

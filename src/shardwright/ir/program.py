@@ -1,0 +1,228 @@
+"""The program: values, ops, regions and loops, as plain immutable data.
+
+Values, ops and regions are numbered, and refer to one another by number. Calls are inlined: the value that a called
+function sees *is* the caller's value. Ops stand in program order, an op with regions before the ops inside it, so a
+region's ops are one contiguous stretch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.ir.rules import Rule
+
+_NO_ATTRIBUTES: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A place in the user's code. ``scope`` is JAX's name stack (``named_scope``, transforms)."""
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    scope: str = ""
+
+    def __str__(self) -> str:
+        if not self.file:
+            return self.scope or "?"
+        where = f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+        return f"{where} ({self.function})" if self.function and self.function != "<module>" else where
+
+    @property
+    def backward(self) -> bool:
+        """Made by ``grad``'s transposition rather than written by the user."""
+        return "transpose(" in self.scope
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One tensor. ``op`` is -1 and ``region`` tells whose parameter it is when no op defines it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    op: int
+    region: int
+
+    @property
+    def bytes(self) -> int:
+        """Size of the whole, unsharded tensor."""
+        return math.prod(self.shape) * bits_of(self.dtype) // 8
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation. ``flops`` counts contractions (dot, convolution) only, once through.
+
+    ``kind``: the op's name without its dialect. ``operands``, ``results``: values. ``region``: where it stands.
+    ``regions``: those it has itself. ``signature``: number of its class, shared by all ops that are alike.
+    """
+
+    kind: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    rule: Rule
+    region: int
+    source: Source
+    signature: int
+    regions: tuple[int, ...] = ()
+    flops: int = 0
+    attributes: Mapping[str, Any] = field(default_factory=lambda: _NO_ATTRIBUTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A body: the program's own (0), a loop's condition or body, a branch.
+
+    ``op`` owns it (-1 for the program's). ``parameters`` are its block arguments, ``results`` what it returns, and
+    its ops, with everything nested in them, are ``start`` up to ``stop``.
+    """
+
+    op: int
+    role: str
+    parameters: tuple[int, ...]
+    results: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop and how often it runs.
+
+    ``known`` is "exact", "at most" (a bound was found next to another condition), "set" (by the user) or "unknown"
+    (then ``trips`` is 1).
+    """
+
+    op: int
+    trips: int
+    known: str
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of the user's function: its path as a person writes it, and the value it is."""
+
+    path: str
+    value: int
+    donated: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole program. ``results`` are the paths of what the function returns, in the order of region 0's results."""
+
+    name: str
+    values: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    regions: tuple[Region, ...]
+    loops: tuple[Loop, ...]
+    arguments: tuple[Argument, ...]
+    results: tuple[str, ...]
+
+    @cached_property
+    def repeats(self) -> NDArray[np.int64]:
+        """How often each op runs: the product of the trip counts around it."""
+        trips = {loop.op: loop.trips for loop in self.loops}
+        per_region = [1] * len(self.regions)
+        for r, region in enumerate(self.regions[1:], 1):
+            per_region[r] = per_region[self.ops[region.op].region] * trips.get(region.op, 1)
+        return np.array([per_region[op.region] for op in self.ops], dtype=np.int64)
+
+    @cached_property
+    def argument_of(self) -> Mapping[int, Argument]:
+        """Arguments by their value."""
+        return {argument.value: argument for argument in self.arguments}
+
+    @cached_property
+    def free(self) -> NDArray[np.bool_]:
+        """Values that any device can make in any sharding at no cost: see ``_free_values``."""
+        return _free_values(self)
+
+    def ties(self, op: Op) -> Iterator[tuple[int, int]]:
+        """Pairs of values that are one tensor on both sides of an op: a loop's carries, a branch's results, a barrier.
+
+        Such an op has no factors of its own (``rules.NONE``): each pair is sharded for itself.
+        """
+        if op.kind in ("while", "optimization_barrier"):
+            yield from zip(op.operands, op.results, strict=True)
+        for r in op.regions:
+            region = self.regions[r]
+            if op.kind == "while":
+                yield from zip(region.parameters, op.results, strict=True)
+            if region.role != "condition":
+                yield from zip(region.results, op.results, strict=True)
+
+    def name_of(self, value: int) -> str:
+        """What a person would call a value: its argument's path, or the line that makes it."""
+        argument = self.argument_of.get(value)
+        return argument.path if argument else str(self.source_of(value))
+
+    def source_of(self, value: int) -> Source:
+        """The line that defines a value; for a loop's parameter, the loop's."""
+        v = self.values[value]
+        op = v.op if v.op >= 0 else self.regions[v.region].op
+        return self.ops[op].source if op >= 0 else Source()
+
+    def __str__(self) -> str:
+        from shardwright.ir.text import program_text  # printing is optional; the data does not need it
+
+        return program_text(self)
+
+
+_FREE_IF_OPERANDS_ARE = frozenset({"broadcast_in_dim", "reshape", "slice"})
+
+
+def _free_values(program: Program) -> NDArray[np.bool_]:
+    """Constants, iotas, what is computed elementwise from them alone, and broadcasts of a scalar.
+
+    Shardy copies such a sub-computation for each of its uses before it propagates (its ``constant-or-scalar-splitter``
+    pass), so two uses of one table of zeros do not tie what they are used with.
+    """
+    free = np.zeros(len(program.values), dtype=bool)
+    constant = np.zeros(len(program.values), dtype=bool)
+    for op in program.ops:
+        if op.regions or not op.results:
+            continue
+        made = op.kind in ("constant", "iota") or (
+            bool(op.operands)
+            and all(constant[v] for v in op.operands)
+            and (op.kind in _FREE_IF_OPERANDS_ARE or is_elementwise(program, op))
+        )
+        scalar = op.kind == "broadcast_in_dim" and not program.values[op.operands[0]].shape
+        for v in op.results:
+            constant[v] = made
+            free[v] = made or scalar
+    return free
+
+
+def is_elementwise(program: Program, op: Op) -> bool:
+    """One result, every operand of its shape, and each dimension a factor of its own."""
+    if len(op.results) != 1 or not op.rule.results or op.rule.whole or op.rule.reduction or op.rule.halo:
+        return False
+    shape = program.values[op.results[0]].shape
+    dims = op.rule.results[0]
+    return all(
+        program.values[v].shape == shape and mapping == dims
+        for v, mapping in zip(op.operands, op.rule.operands, strict=True)
+    )
+
+
+def bits_of(dtype: str) -> int:
+    """Bits of one element: ``bf16`` 16, ``i1`` 8 (a byte in memory), ``complex<f32>`` 64, tokens none."""
+    if dtype.startswith("complex<"):
+        return 2 * bits_of(dtype[8:-1])
+    digits = dtype.lstrip("abcdefghijklmnopqrstuvwxyz").split("E")[0].split("e")[0].split("M")[0]
+    if not digits.isdigit():
+        return 0
+    return 8 if digits == "1" else int(digits)

@@ -1,0 +1,342 @@
+"""Sharding rules: which dimensions of an op's operands and results are the same factor, and of which kind.
+
+Shardy's registry is the source for every StableHLO op that it knows. Here its rules are read into a form of our own,
+with one correction: a *permutation* factor (the devices exchange parts along it) is kept only where neighbours
+exchange a rim, as in a convolution or a shift by one. A slice that keeps a third of a dimension, or a window as wide
+as the dimension, moves everything, so the op is computed whole along it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from shardwright.errors import RuleError
+
+Dims = tuple[tuple[int, ...], ...]
+"""The factors of each dimension of one tensor, major first."""
+
+# A slice, pad or concatenation whose two sides differ by more than this part of the dimension is a cut, not a rim.
+# An eighth: with up to eight shards a rim stays within one neighbour.
+RIM = 8
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one op's factors lie on its operands and results.
+
+    ``sizes``: of each factor. ``operands``, ``results``: for each tensor, for each dimension, its factors.
+    ``reduction``: factors summed over (sharding one leaves partial results). ``halo``: factors along which neighbours
+    exchange a rim. ``whole``: factors along which the op cannot run sharded.
+    """
+
+    sizes: tuple[int, ...]
+    operands: tuple[Dims, ...]
+    results: tuple[Dims, ...]
+    reduction: frozenset[int] = frozenset()
+    halo: frozenset[int] = frozenset()
+    whole: frozenset[int] = frozenset()
+
+    @cached_property
+    def tensors(self) -> tuple[Dims, ...]:
+        """Operands, then results."""
+        return self.operands + self.results
+
+    @cached_property
+    def links(self) -> tuple[tuple[int, int, int], ...]:
+        """``(tensor, dimension, factor)`` wherever a dimension's major factor can be sharded."""
+        return tuple(
+            (t, d, factors[0])
+            for t, dims in enumerate(self.tensors)
+            for d, factors in enumerate(dims)
+            if factors and factors[0] not in self.whole and self.sizes[factors[0]] > 1
+        )
+
+    def __str__(self) -> str:
+        def letters(dims: Dims) -> str:
+            parts = ["".join(_letter(f) for f in d) or "1" for d in dims]
+            return "".join(p if len(p) == 1 else f"({p})" for p in parts)
+
+        def side(tensors: Iterable[Dims]) -> str:
+            return ",".join(map(letters, tensors))
+
+        text = f"{side(self.operands)}->{side(self.results)}"
+        for word in ("reduction", "halo", "whole"):
+            factors = sorted(f for f in getattr(self, word) if self.sizes[f] > 1)
+            if factors:
+                text += f" {word}={','.join(_letter(f) for f in factors)}"
+        return text
+
+
+def _letter(factor: int) -> str:
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    return alphabet[factor] if factor < 26 else f"<{factor}>"
+
+
+def from_shardy(attribute: Any, sdy: Any, types: Sequence[tuple[int, ...]]) -> Rule:
+    """Our form of an ``sdy.op_sharding_rule``; ``types`` are the shapes of operands and results."""
+    read = sdy.OpShardingRuleAttr(attribute)
+
+    def dims(mapping: Any) -> Dims:
+        return tuple(
+            tuple(sdy.DimMappingAttr(d).factor_indices) for d in sdy.TensorMappingAttr(mapping).dim_mappings
+        )
+
+    rule = Rule(
+        sizes=tuple(read.factor_sizes),
+        operands=tuple(map(dims, read.operand_mappings)),
+        results=tuple(map(dims, read.result_mappings)),
+        reduction=frozenset(read.reduction_factors),
+        halo=frozenset(read.permutation_factors),
+        whole=frozenset(read.need_replication_factors) | frozenset(read.blocked_propagation_factors),
+    )
+    return _without_misfits(rule, types)
+
+
+def _without_misfits(rule: Rule, shapes: Sequence[tuple[int, ...]]) -> Rule:
+    """Give a whole factor of its own to each dimension that its factors do not cover.
+
+    Shardy maps a convolution kernel's dimension of 3 to a factor of 1 or 2; that says nothing about sharding it.
+    """
+
+    def fits(t: int, d: int, factors: tuple[int, ...]) -> bool:
+        return bool(rule.halo & set(factors)) or math.prod(rule.sizes[f] for f in factors) == shapes[t][d]
+
+    return keep_where(rule, shapes, fits)
+
+
+def keep_where(
+    rule: Rule, shapes: Sequence[tuple[int, ...]], keep: Callable[[int, int, tuple[int, ...]], bool]
+) -> Rule:
+    """The rule with every ``(tensor, dimension)`` that ``keep`` refuses split off as a whole factor of its own.
+
+    A halo factor that is then left on one tensor only cannot be exchanged with anything, and becomes whole as well.
+    """
+    sizes, whole = list(rule.sizes), set(rule.whole)
+    tensors: list[Dims] = []
+    for t, dims in enumerate(rule.tensors):
+        kept: list[tuple[int, ...]] = []
+        for d, factors in enumerate(dims):
+            if factors and not keep(t, d, factors):
+                sizes.append(shapes[t][d])
+                factors = (len(sizes) - 1,)
+                whole.add(factors[0])
+            kept.append(factors)
+        tensors.append(tuple(kept))
+    for factor in rule.halo:
+        if sum(factor in {f for d in dims for f in d} for dims in tensors) < 2:
+            whole.add(factor)
+    count = len(rule.operands)
+    return replace(
+        rule,
+        sizes=tuple(sizes),
+        operands=tuple(tensors[:count]),
+        results=tuple(tensors[count:]),
+        halo=rule.halo - whole,
+        reduction=rule.reduction - whole,
+        whole=frozenset(whole),
+    )
+
+
+def cut_slice(rule: Rule, shapes: Sequence[tuple[int, ...]], strides: Sequence[int]) -> Rule:
+    """A slice: the result keeps the factor where ``result × stride`` is nearly all of the operand."""
+
+    def keep(t: int, d: int, factors: tuple[int, ...]) -> bool:
+        return t == 0 or not rule.halo & set(factors) or _near(shapes[1][d] * strides[d], shapes[0][d])
+
+    return keep_where(rule, shapes, keep)
+
+
+def cut_pad(rule: Rule, shapes: Sequence[tuple[int, ...]], interior: Sequence[int]) -> Rule:
+    """A pad: the result keeps the factor where it is hardly larger than the (dilated) operand."""
+
+    def keep(t: int, d: int, factors: tuple[int, ...]) -> bool:
+        dilated = shapes[0][d] * (interior[d] + 1)
+        return t != 2 or not rule.halo & set(factors) or _near(dilated, shapes[2][d])
+
+    return keep_where(rule, shapes, keep)
+
+
+def cut_concatenate(rule: Rule, shapes: Sequence[tuple[int, ...]]) -> Rule:
+    """A concatenation: an operand keeps the factor where it is nearly all of the result."""
+
+    def keep(t: int, d: int, factors: tuple[int, ...]) -> bool:
+        return not rule.halo & set(factors) or _near(shapes[t][d], shapes[-1][d])
+
+    return keep_where(rule, shapes, keep)
+
+
+def cut_window(rule: Rule, shapes: Sequence[tuple[int, ...]], window: Sequence[int]) -> Rule:
+    """A windowed reduction: whole where the window spans half the dimension or more, as in a cumulative sum."""
+
+    def keep(_t: int, d: int, factors: tuple[int, ...]) -> bool:
+        return not rule.halo & set(factors) or 2 * window[d] < shapes[0][d]
+
+    return keep_where(rule, shapes, keep)
+
+
+def _near(size: int, other: int) -> bool:
+    return RIM * abs(size - other) <= max(size, other)
+
+
+def elementwise(shape: tuple[int, ...], operands: int, results: int) -> Rule:
+    """All tensors have the same shape and the same factors."""
+    dims: Dims = tuple((d,) for d in range(len(shape)))
+    return Rule(shape, (dims,) * operands, (dims,) * results)
+
+
+NONE = Rule((), (), ())
+"""Of ops that compute nothing themselves (loops, branches, barriers): their tensors are tied in pairs instead."""
+
+
+def opaque(operands: Sequence[tuple[int, ...]], results: Sequence[tuple[int, ...]]) -> Rule:
+    """Nothing is known: the op is computed whole."""
+    return batched(operands, results, 0)
+
+
+def batched(operands: Sequence[tuple[int, ...]], results: Sequence[tuple[int, ...]], batch: int) -> Rule:
+    """The first ``batch`` dimensions of every tensor run side by side; the op is computed whole along the others."""
+    shapes = [*operands, *results]
+    sizes = list(shapes[0][:batch]) if batch else []
+    tensors: list[Dims] = []
+    for shape in shapes:
+        own = range(len(sizes), len(sizes) + len(shape) - batch)
+        tensors.append(tuple((f,) for f in (*range(batch), *own)))
+        sizes.extend(shape[batch:])
+    count = len(operands)
+    whole = frozenset(range(batch, len(sizes)))
+    return Rule(tuple(sizes), tuple(tensors[:count]), tuple(tensors[count:]), whole=whole)
+
+
+def ragged_dot(
+    shapes: Sequence[tuple[int, ...]],
+    *,
+    batch: tuple[Sequence[int], Sequence[int]],
+    contracting: tuple[Sequence[int], Sequence[int]],
+    ragged: int,
+    groups: Sequence[int],
+) -> Rule:
+    """``lhs`` rows in groups, each group multiplied by its own matrix of ``rhs``.
+
+    Only batch and plain dimensions, and a contracted dimension that is not the ragged one, can be sharded: how the
+    rows split into groups is known at run time alone.
+    """
+    lhs, rhs, counts, out = shapes
+    sizes: list[int] = []
+    whole: set[int] = set()
+    reduction: set[int] = set()
+
+    def fresh(size: int) -> int:
+        sizes.append(size)
+        return len(sizes) - 1
+
+    left, right = [-1] * len(lhs), [-1] * len(rhs)
+    result: list[int] = []
+    for l, r in zip(*batch, strict=True):
+        left[l] = right[r] = fresh(lhs[l])
+        result.append(left[l])
+    for l, r in zip(*contracting, strict=True):
+        left[l] = right[r] = fresh(lhs[l])
+        (whole if l == ragged else reduction).add(left[l])
+    per_group = ragged in contracting[0]
+    if per_group:  # each group contracts its own rows: the result has a group dimension in front
+        result.insert(0, fresh(out[0]))
+        whole.add(result[0])
+    for l in range(len(lhs)):
+        if left[l] < 0:
+            left[l] = fresh(lhs[l])
+            result.append(left[l])
+            if l == ragged:
+                whole.add(left[l])
+    for r in range(len(rhs)):
+        if right[r] < 0:
+            right[r] = fresh(rhs[r])
+            if r in groups:
+                whole.add(right[r])
+            else:
+                result.append(right[r])
+    group_counts = [fresh(size) for size in counts]
+    whole.update(group_counts)
+
+    def dims(factors: Iterable[int]) -> Dims:
+        return tuple((f,) for f in factors)
+
+    return Rule(
+        tuple(sizes),
+        (dims(left), dims(right), dims(group_counts)),
+        (dims(result),),
+        reduction=frozenset(reduction),
+        whole=frozenset(whole),
+    )
+
+
+def parse(text: str, operands: Sequence[tuple[int, ...]], results: Sequence[tuple[int, ...]]) -> Rule:
+    """A rule given by the user for a custom call, in the syntax of JAX's ``custom_partitioning``.
+
+    Dimensions are separated by spaces, tensors by commas, several factors of one dimension stand in parentheses:
+    ``"b t d, d f -> b t f"``. A factor that no result has is a reduction.
+    """
+    try:
+        left, right = text.split("->")
+    except ValueError:
+        raise RuleError(f"the sharding rule {text!r} needs exactly one '->' between operands and results.") from None
+    sides = [[_tokens(tensor, text) for tensor in side.split(",")] for side in (left, right)]
+    shapes = [operands, results]
+    names: dict[str, int] = {}
+    sizes: list[int] = []
+    for what, side, side_shapes in zip(("operand", "result"), sides, shapes, strict=True):
+        if len(side) != len(side_shapes):
+            raise RuleError(f"the sharding rule {text!r} has {len(side)} {what}s where the call has {len(side_shapes)}.")
+        for tensor, shape in zip(side, side_shapes, strict=True):
+            if len(tensor) != len(shape):
+                raise RuleError(
+                    f"the sharding rule {text!r} gives {len(tensor)} dimensions to an {what} of shape {list(shape)}."
+                )
+            for dimension, size in zip(tensor, shape, strict=True):
+                for name in dimension:
+                    if name not in names:
+                        names[name] = len(sizes)
+                        sizes.append(0)
+                if len(dimension) == 1:
+                    sizes[names[dimension[0]]] = size
+    tensors: list[Dims] = []
+    for tensor, shape in zip([*sides[0], *sides[1]], [*operands, *results], strict=True):
+        for dimension, size in zip(tensor, shape, strict=True):
+            unknown = [n for n in dimension if not sizes[names[n]]]
+            known = math.prod(sizes[names[n]] for n in dimension if sizes[names[n]])
+            if len(unknown) == 1 and size % known == 0:
+                sizes[names[unknown[0]]] = size // known
+            elif unknown or known != size:
+                raise RuleError(
+                    f"in the sharding rule {text!r} the factors {' '.join(dimension)} do not make a dimension of {size}."
+                )
+        tensors.append(tuple(tuple(names[n] for n in dimension) for dimension in tensor))
+    in_results = {f for dims in tensors[len(operands) :] for d in dims for f in d}
+    return Rule(
+        tuple(sizes),
+        tuple(tensors[: len(operands)]),
+        tuple(tensors[len(operands) :]),
+        reduction=frozenset(range(len(sizes))) - in_results,
+    )
+
+
+def _tokens(tensor: str, text: str) -> list[list[str]]:
+    """The dimensions of one tensor, each a list of factor names."""
+    out: list[list[str]] = []
+    inside = False
+    for token in tensor.replace("(", " ( ").replace(")", " ) ").split():
+        if token == "(" and not inside:
+            inside = True
+            out.append([])
+        elif token == ")" and inside:
+            inside = False
+        elif token.isidentifier():
+            out[-1].append(token) if inside else out.append([token])
+        else:
+            raise RuleError(f"the sharding rule {text!r} has {token!r} where a factor's name was expected.")
+    if inside:
+        raise RuleError(f"the sharding rule {text!r} has an open parenthesis.")
+    return out
