@@ -20,8 +20,6 @@ from shardwright.models.moe import MoeSizes, mixture, route
 from shardwright.models.unet import TIMESTEPS, double
 from shardwright.models.vit import logits as vit_logits
 
-TRAINING = ("gpt", "unet", "gns", "moe", "vit", "mlp")
-
 # Millions of parameters of every preset but "tiny".
 PARAMETERS = {
     ("gpt", "default"): 671,
@@ -37,8 +35,6 @@ PARAMETERS = {
     ("mlp", "default"): 537,
 }
 
-PRESETS = [(name, preset) for name, model in MODELS.items() for preset in model.presets]
-
 
 def inputs(args: Any, sizes: Any, seed: int = 0) -> Any:
     """Make arguments of the given shapes: norms at one, biases and states at zero, the rest random."""
@@ -53,21 +49,22 @@ def inputs(args: Any, sizes: Any, seed: int = 0) -> Any:
         "timesteps": TIMESTEPS,
     }
 
-    def make(path: Any, leaf: Any) -> jax.Array:
+    # NumPy makes the values, because JAX would compile a program for every shape.
+    def make(path: Any, leaf: Any) -> np.ndarray:
         keys = jax.tree_util.keystr(path, simple=True, separator="/").split("/")
         name = keys[-1]
         if jnp.issubdtype(leaf.dtype, jnp.integer):
             # The itx step takes its tokens and position by place, so these have no name.
             bound = 1 if leaf.ndim == 0 else bounds.get(name, vocabulary)
-            return jnp.asarray(rng.integers(0, bound, leaf.shape), leaf.dtype)
+            return np.asarray(rng.integers(0, bound, leaf.shape), leaf.dtype)
         if "opt" in keys or name in ("k", "v", "bias"):
-            return jnp.zeros(leaf.shape, leaf.dtype)
+            return np.zeros(leaf.shape, leaf.dtype)
         if name == "scale" or name.endswith("norm"):
-            return jnp.ones(leaf.shape, leaf.dtype)
+            return np.ones(leaf.shape, leaf.dtype)
         weight = "params" in keys or hasattr(sizes, "context")
-        return jnp.asarray(rng.normal(size=leaf.shape) * (0.15 if weight else 1.0), leaf.dtype)
+        return np.asarray(rng.normal(size=leaf.shape) * (0.15 if weight else 1.0), leaf.dtype)
 
-    return jax.tree_util.tree_map_with_path(make, args)
+    return jax.device_put(jax.tree_util.tree_map_with_path(make, args))
 
 
 def tiny(name: str, seed: int = 0, **sizes: Any) -> tuple[Any, Any, Any]:
@@ -77,53 +74,58 @@ def tiny(name: str, seed: int = 0, **sizes: Any) -> tuple[Any, Any, Any]:
     return fn, inputs(args, chosen, seed), chosen
 
 
+def compiled(fn: Any, donate: tuple[int, ...] = ()) -> Any:
+    """Compile for a CPU in a hurry: these programs run for less time than optimising them takes."""
+    return jax.jit(fn, donate_argnums=donate, compiler_options={"xla_backend_optimization_level": 0})
+
+
 def described(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
 
 
 def unstacked(layers: Any, count: int) -> list[Any]:
-    return [jax.tree.map(lambda leaf: leaf[i], layers) for i in range(count)]
+    return [jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i], layers) for i in range(count)]
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), actual, expected
-    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), actual, expected)
 
 
 # Running
 
 
-@pytest.mark.parametrize("name", TRAINING)
-def test_training_reduces_the_loss(name: str) -> None:
-    fn, args, options = build(name, preset="tiny")
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("gpt", {}),
+        ("gpt", {"dtype": "bfloat16"}),
+        ("unet", {"batch": 8}),
+        ("gns", {}),
+        ("moe", {}),
+        ("vit", {}),
+        ("mlp", {}),
+    ],
+)
+def test_training_reduces_the_loss(name: str, sizes: dict[str, Any]) -> None:
+    fn, args, options = build(name, preset="tiny", **sizes)
     state, batch = inputs(args, MODELS[name].presets["tiny"])
-    step = jax.jit(fn, donate_argnums=options["donate"])
+    step = compiled(fn, options["donate"])
     losses = []
-    for _ in range(8):
+    for _ in range(6):
         state, loss = step(state, batch)
         assert loss.shape == () and loss.dtype == jnp.float32
         losses.append(float(loss))
     assert described(state) == described(args[0])
-    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state))
-    assert int(state["step"]) == 8
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(state))
+    assert int(state["step"]) == 6
     assert losses[-1] < 0.99 * losses[0]
-
-
-@pytest.mark.parametrize("name", ["gpt", "moe"])
-def test_the_first_loss_is_that_of_guessing(name: str) -> None:
-    fn, (state, batch), sizes = tiny(name)
-    state["params"]["embed"] = state["params"]["embed"] * 1e-3
-    _, loss = jax.jit(fn)(state, batch)
-    # A mixture adds its load-balance loss, between 0.01 and 0.01 per expert.
-    assert math.log(sizes.vocabulary) - 0.01 < float(loss) < math.log(sizes.vocabulary) + 0.05
 
 
 def test_decoding_keeps_the_structure() -> None:
     fn, args, options = build("itx", preset="tiny")
     assert options == {"donate": (1,)}
     params, cache, tokens, position = inputs(args, MODELS["itx"].presets["tiny"])
-    logits, cache = jax.jit(fn, donate_argnums=options["donate"])(params, cache, tokens, position)
+    logits, cache = compiled(fn, options["donate"])(params, cache, tokens, position)
     assert described(cache) == described(args[1])
     assert logits.shape == (24, 128) and logits.dtype == jnp.float32
     assert bool(jnp.isfinite(logits).all())
@@ -135,18 +137,15 @@ def test_decoding_keeps_the_structure() -> None:
 @pytest.mark.parametrize(
     ("name", "stack", "sizes"),
     [
-        ("gpt", "layers", {"gated": True, "kv_heads": 2}),
-        ("gpt", "layers", {"remat": False}),
+        ("gpt", "layers", {"gated": True, "kv_heads": 2, "remat": False}),
         ("vit", "layers", {}),
         ("gns", "steps", {}),
     ],
 )
 def test_scanned_and_unrolled_are_the_same(name: str, stack: str, sizes: dict[str, Any]) -> None:
-    scanned, (state, batch), chosen = tiny(name, dtype="float32", scan=True, **sizes)
+    scanned, (state, batch), chosen = tiny(name, scan=True, **sizes)
     # The unrolled one also recomputes where the scanned one does not, which must change nothing.
-    unrolled, args, _ = build(
-        name, preset="tiny", dtype="float32", **(sizes | {"scan": False, "remat": True})
-    )
+    unrolled, args, _ = build(name, preset="tiny", **(sizes | {"scan": False, "remat": True}))
     count = getattr(chosen, stack)
 
     def unstack(params: Any) -> Any:
@@ -158,34 +157,41 @@ def test_scanned_and_unrolled_are_the_same(name: str, stack: str, sizes: dict[st
         "step": state["step"],
     }
     assert described(flat) == described(args[0])
-    state, loss = jax.jit(scanned)(state, batch)
-    flat, flat_loss = jax.jit(unrolled)(flat, batch)
-    assert_close(flat_loss, loss, 1e-5)
-    # The first moment is a tenth of the gradient.
-    assert_close(flat["opt"]["m"], unstack(state["opt"]["m"]), 1e-4)
+    # The gradient of what comes before the layers goes through all of them; the moment is a tenth of it.
+    before = {"gpt": "embed", "vit": "positions", "gns": "encode_nodes"}[name]
+
+    def loss_and_moment(fn: Any, state: Any) -> Any:
+        def run(state: Any, batch: Any) -> Any:
+            state, loss = fn(state, batch)
+            return loss, state["opt"]["m"][before]
+
+        return compiled(run)(state, batch)
+
+    assert_close(loss_and_moment(unrolled, flat), loss_and_moment(scanned, state), 1e-5)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2])
 def test_shared_heads_equal_repeated_heads(kv_heads: int) -> None:
-    _, (state, batch), sizes = tiny("gpt", dtype="float32", kv_heads=kv_heads)
+    _, (state, batch), sizes = tiny("gpt", kv_heads=kv_heads)
     params = state["params"]
     copied = dict(params["layers"])
     for name in ("wk", "wv"):
         weight = copied[name] if kv_heads > 1 else copied[name][:, :, None, :]
         assert weight.shape == (2, 32, kv_heads, 24)
         copied[name] = jnp.repeat(weight, sizes.heads // kv_heads, axis=2)
-    shared = gpt_logits(params, batch["tokens"], sizes)
-    repeated = gpt_logits(params | {"layers": copied}, batch["tokens"], sizes)
+    forward = compiled(lambda params, tokens: gpt_logits(params, tokens, sizes))
+    shared = forward(params, batch["tokens"])
+    repeated = forward(params | {"layers": copied}, batch["tokens"])
     assert_close(shared, repeated, 1e-4)
 
 
 def test_gpt_looks_only_backwards() -> None:
-    _, (state, batch), sizes = tiny("gpt", dtype="float32")
+    _, (state, batch), sizes = tiny("gpt")
     tokens = batch["tokens"]
     changed = tokens.at[:, 20].set((tokens[:, 20] + 1) % sizes.vocabulary)
-    difference = jnp.abs(
-        gpt_logits(state["params"], tokens, sizes) - gpt_logits(state["params"], changed, sizes)
-    ).max(axis=(0, 2))
+    forward = compiled(lambda params, tokens: gpt_logits(params, tokens, sizes))
+    difference = forward(state["params"], tokens) - forward(state["params"], changed)
+    difference = jnp.abs(difference).max(axis=(0, 2))
     assert difference[:20].max() == 0
     assert difference[20:].min() > 0
 
@@ -226,11 +232,11 @@ def reference_logits(params: Any, tokens: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("kv_heads", [1, 8, 32])
 def test_decoding_equals_full_attention(kv_heads: int) -> None:
-    fn, (params, cache, _, _), sizes = tiny("itx", dtype="float32", kv_heads=kv_heads, batch=3)
+    fn, (params, cache, _, _), sizes = tiny("itx", kv_heads=kv_heads, batch=3)
     assert cache["k"].shape == (2, 3, 40, *((kv_heads,) if kv_heads > 1 else ()), 16)
     tokens = np.random.default_rng(1).integers(0, sizes.vocabulary, (3, 6))
     expected = reference_logits(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params), tokens)
-    step = jax.jit(fn)
+    step = compiled(fn)
     for position in range(6):
         logits, cache = step(params, cache, jnp.asarray(tokens[:, position], jnp.int32), jnp.int32(position))
         np.testing.assert_allclose(logits, expected[:, position], rtol=1e-3, atol=1e-3)
@@ -242,7 +248,7 @@ def test_decoding_equals_full_attention(kv_heads: int) -> None:
 
 
 def routing(**sizes: Any) -> tuple[MoeSizes, jax.Array, dict[str, jax.Array]]:
-    chosen = dataclasses.replace(MODELS["moe"].presets["tiny"], dtype="float32", **sizes)
+    chosen = dataclasses.replace(MODELS["moe"].presets["tiny"], **sizes)
     rng = np.random.default_rng(2)
     shapes = {"router": (32, 16), "w_up": (16, 32, 64), "w_down": (16, 64, 32)}
     layer = {name: jnp.asarray(rng.normal(size=shape) * 0.2, jnp.float32) for name, shape in shapes.items()}
@@ -251,19 +257,21 @@ def routing(**sizes: Any) -> tuple[MoeSizes, jax.Array, dict[str, jax.Array]]:
 
 def test_with_room_every_token_meets_its_best_experts() -> None:
     sizes, x, layer = routing(capacity_factor=8.0)
-    y, balance = jax.jit(lambda x, layer: mixture(x, layer, sizes))(x, layer)
-    probabilities = jax.nn.softmax(x @ layer["router"], axis=-1)
-    best, chosen = jax.lax.top_k(probabilities, sizes.top_k)
-    weights = jnp.sum(jax.nn.one_hot(chosen, 16) * (best / best.sum(-1, keepdims=True))[..., None], axis=2)
-    hidden = jax.nn.gelu(jnp.einsum("gtd,edf->gtef", x, layer["w_up"]))
-    expected = jnp.einsum("gte,gtef,efd->gtd", weights, hidden, layer["w_down"])
-    assert_close(y, expected, 1e-4)
+    y, balance = compiled(lambda x, layer: mixture(x, layer, sizes))(x, layer)
+
+    def reference(x: jax.Array, layer: dict[str, jax.Array]) -> jax.Array:
+        best, chosen = jax.lax.top_k(jax.nn.softmax(x @ layer["router"], axis=-1), sizes.top_k)
+        weights = jnp.sum(jax.nn.one_hot(chosen, 16) * (best / best.sum(-1, keepdims=True))[..., None], axis=2)
+        hidden = jax.nn.gelu(jnp.einsum("gtd,edf->gtef", x, layer["w_up"]))
+        return jnp.einsum("gte,gtef,efd->gtd", weights, hidden, layer["w_down"])
+
+    assert_close(y, compiled(reference)(x, layer), 1e-4)
     assert 1.0 < float(balance) < 16.0
 
 
 def test_an_expert_takes_no_more_than_its_capacity() -> None:
     sizes, x, layer = routing(capacity_factor=0.5)
-    combine, _ = route(x, layer["router"], sizes)
+    combine, _ = compiled(lambda x, router: route(x, router, sizes))(x, layer["router"])
     assert combine.shape == (48, 40, 16, sizes.capacity) and sizes.capacity == 3
     seated = np.asarray(combine > 0)
     assert seated.sum(axis=1).max() == 1
@@ -281,7 +289,7 @@ def test_balance_counts_crowding() -> None:
     sizes, x, layer = routing()
     x = jnp.abs(x)
     one = jnp.zeros_like(layer["router"]).at[:, 5].set(10.0)
-    _, balance = route(x, one, sizes)
+    _, balance = compiled(lambda x, router: route(x, router, sizes))(x, one)
     assert float(balance) == pytest.approx(16.0, rel=1e-3)
 
 
@@ -294,19 +302,21 @@ def test_messages_go_from_senders_to_receivers() -> None:
     senders = jnp.arange(sizes.edges) % sizes.nodes
     batch = batch | {"senders": senders, "receivers": (senders + 1) % sizes.nodes}
     changed = batch | {"nodes": batch["nodes"].at[10].add(1.0)}
-    before, after = (accelerations(state["params"], b, sizes) for b in (batch, changed))
+    forward = compiled(lambda params, batch: accelerations(params, batch, sizes))
+    before, after = (forward(state["params"], b) for b in (batch, changed))
     moved = np.flatnonzero(np.abs(np.asarray(after - before)).max(axis=-1))
     assert moved.tolist() == [10, 11]
 
 
 def test_vit_patches_are_squares_of_the_image() -> None:
-    _, (state, batch), sizes = tiny("vit", dtype="float32", batch=2)
+    _, (state, batch), sizes = tiny("vit", batch=2)
     images = batch["images"]
     params = state["params"] | {"positions": jnp.zeros_like(state["params"]["positions"])}
     first, second = images[:, 8:16, 0:8], images[:, 24:32, 40:48]
     swapped = images.at[:, 8:16, 0:8].set(second).at[:, 24:32, 40:48].set(first)
     shifted = jnp.roll(images, 1, axis=2)
-    before, same, other = (vit_logits(params, i, sizes) for i in (images, swapped, shifted))
+    forward = compiled(lambda params, images: vit_logits(params, images, sizes))
+    before, same, other = (forward(params, i) for i in (images, swapped, shifted))
     # Without positions the order of patches means nothing, while what is inside one does.
     assert_close(same, before, 1e-5)
     assert float(jnp.abs(other - before).max()) > 1e-3
@@ -315,15 +325,6 @@ def test_vit_patches_are_squares_of_the_image() -> None:
 def test_double_repeats_pixels() -> None:
     x = np.random.default_rng(3).normal(size=(2, 3, 5, 4)).astype(np.float32)
     np.testing.assert_array_equal(double(jnp.asarray(x)), x.repeat(2, axis=1).repeat(2, axis=2))
-
-
-def test_unet_recomputing_changes_nothing() -> None:
-    plain, (state, batch), _ = tiny("unet", dtype="float32", batch=2, attention_levels=0)
-    recomputed, _, _ = build("unet", preset="tiny", dtype="float32", batch=2, attention_levels=0, remat=True)
-    # Without compilation: the losses alone are compared, and tracing is enough to get them.
-    _, loss = jax.jit(plain)(state, batch)
-    _, again = jax.jit(recomputed)(state, batch)
-    assert_close(again, loss, 1e-5)
 
 
 # Layers and the optimiser
@@ -369,8 +370,17 @@ def test_adam_by_hand() -> None:
 # Presets
 
 
-@pytest.mark.parametrize(("name", "preset"), PRESETS)
-def test_every_preset_traces(name: str, preset: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "remat"), [("gpt", False), ("unet", True), ("gns", True), ("moe", False), ("vit", False)]
+)
+def test_recomputing_can_be_asked_for_or_declined(name: str, remat: bool) -> None:
+    assert MODELS[name].presets["tiny"].remat is not remat
+    fn, args, _ = build(name, preset="tiny", remat=remat)
+    assert ("remat" in str(jax.make_jaxpr(fn)(*args))) is remat
+
+
+@pytest.mark.parametrize(("name", "preset"), PARAMETERS)
+def test_every_full_size_traces(name: str, preset: str) -> None:
     fn, args, options = build(name, preset=preset)
     assert all(type(leaf) is jax.ShapeDtypeStruct for leaf in jax.tree.leaves(args))
     (donated,) = options["donate"]

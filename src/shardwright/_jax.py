@@ -4,6 +4,7 @@
   and StableHLO. There is no public way to read a module's ops, or to ask Shardy for an op's sharding rule.
 - ``jax._src.interpreters.mlir.make_ir_context``: an MLIR context that knows every dialect JAX emits; needed to parse
   a StableHLO file (a lowering brings its own context).
+- ``Lowered._lowering.compile_args["kept_var_idx"]``: which arguments are left in the module.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -17,10 +18,19 @@ from typing import Any
 
 import jax
 import jaxlib
+from jaxlib.version import __version__ as _jaxlib_version
 
 from shardwright.errors import ModuleError, UnsupportedJaxError
 
 TESTED = ("0.10.2", "0.12.0.1")
+
+
+def _unsupported(missing: str) -> UnsupportedJaxError:
+    return UnsupportedJaxError(
+        f"jax {jax.__version__} with jaxlib {_jaxlib_version} lacks what shardwright needs: {missing}; "
+        f"install one of the tested versions: {', '.join(TESTED)}."
+    )
+
 
 try:
     from jax._src.interpreters import mlir as _jax_mlir
@@ -29,16 +39,14 @@ try:
 
     _make_context = _jax_mlir.make_ir_context
 except (ImportError, AttributeError) as error:
-    raise UnsupportedJaxError(
-        f"jax {jax.__version__} with jaxlib {jaxlib.__version__} lacks an interface that shardwright needs "
-        f"({error}); install one of the tested versions: {', '.join(TESTED)}."
-    ) from error
+    raise _unsupported(str(error)) from error
 
 __all__ = [
     "chlo",
     "copy_of",
     "installed_package_folders",
     "ir",
+    "kept_arguments",
     "parse_module",
     "populate_rules",
     "sdy",
@@ -59,6 +67,15 @@ def copy_of(lowered: jax.stages.Lowered) -> Any:
     if module is None:
         raise ModuleError("JAX returned no StableHLO module for this lowering.")
     return module.operation.clone()
+
+
+def kept_arguments(lowered: jax.stages.Lowered) -> list[int]:
+    """Which flat arguments are left in the module: ``jax.jit`` drops those that the result does not depend on."""
+    try:
+        kept = lowered._lowering.compile_args["kept_var_idx"]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise _unsupported(f"the arguments kept in a lowering ({error})") from error
+    return sorted(kept)
 
 
 def parse_module(data: bytes) -> Any:
@@ -82,10 +99,7 @@ def populate_rules(module: Any) -> None:
         try:
             passmanager.PassManager.parse(_RULES_PIPELINE).run(module.operation)
         except ValueError as error:
-            raise UnsupportedJaxError(
-                f"jaxlib {jaxlib.__version__} lacks a Shardy pass that shardwright needs ({error}); "
-                f"install one of the tested versions: {', '.join(TESTED)}."
-            ) from error
+            raise _unsupported(f"Shardy's passes ({error})") from error
 
 
 def installed_package_folders() -> tuple[str, ...]:

@@ -31,7 +31,6 @@ def analyse(
 
     Returns:
         An ``Analysis`` with ``.colours``, ``.conflicts`` and ``.groups``; ``print`` shows a table.
+
     """
-    return analyse_program(
-        trace(fn, *args, donate=donate, platform=platform, trip_counts=trip_counts, rules=rules)
-    )
+    return analyse_program(trace(fn, *args, donate=donate, platform=platform, trip_counts=trip_counts, rules=rules))

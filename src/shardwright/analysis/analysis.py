@@ -38,8 +38,9 @@ class Analysis:
         """What has no sharding rule and is computed whole: kind, source line, how many."""
         found: Counter[tuple[str, str]] = Counter()
         for op in self.program.ops:
-            sizes = op.rule.sizes
-            if sizes and max(sizes) > 1 and len(op.rule.whole) == len(sizes) and op.operands:
+            rule = op.rule
+            told = rule.known and op.kind != "custom_call"
+            if not told and op.operands and len(rule.whole) == len(rule.sizes) and max(rule.sizes, default=1) > 1:
                 target = op.attributes.get("target")
                 found[f"{op.kind} @{target}" if target else op.kind, str(op.source)] += 1
         return tuple((kind, source, count) for (kind, source), count in found.items())

@@ -72,7 +72,7 @@ class Colours:
 
 
 def find_colours(names: Names) -> Colours:
-    """Colour every name by its component; a component counts if it has a dimension larger than one that costs something."""
+    """Colour every name by its component, if that has a dimension larger than one of a value that is not free."""
     program = names.program
     rows, columns = names.edges.T
     graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(names.count, names.count))

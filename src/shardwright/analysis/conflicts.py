@@ -4,9 +4,9 @@
     s = dot(x, x)  [64,64]               conflict  s[0] against s[1]
     p = softmax(s)                       p[0] against p[1] is the same question: one compatibility set
 
-A conflict is a value with two dimensions, or an op with two factors, of one colour. Two conflicts are compatible where an
-op maps the one pair onto the other. Union-find with parity collects the sets and keeps which member's first place lies on
-which side, so that each set has one free bit. A set that contradicts itself (``s + sᵀ``) has none.
+A conflict is a value with two dimensions, or an op with two factors, of one colour. Two conflicts are compatible where
+an op maps the one pair onto the other. Union-find with parity collects the sets and keeps which member's first place
+lies on which side, so that each set has one free bit. A set that contradicts itself (``s + sᵀ``) has none.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwright.analysis.colours import Colours
 from shardwright.analysis.names import Ints
@@ -128,10 +129,11 @@ def _op_conflicts(colours: Colours) -> Iterator[Conflict]:
         yield from _pairs("op", int(o), colours.of_op(o))
 
 
-def _has_twice(rows: Ints) -> np.ndarray:
+def _has_twice(rows: Ints) -> NDArray[np.bool_]:
     """Which rows hold some colour more than once."""
     ordered = np.sort(rows, axis=1)
-    return ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
+    twice: NDArray[np.bool_] = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
+    return twice
 
 
 def _pairs(of: str, index: int, colours: Ints) -> Iterator[Conflict]:

@@ -44,7 +44,7 @@ class ConflictDescription:
 class Description:
     """A group: ``bytes`` and ``flops`` count loops as often as they run, and each tensor or op once per run.
 
-    ``size`` is the dimension's size in most of its tensors by bytes; ``sizes`` are all that occur.
+    ``size`` is that of the dimension it is named after; ``sizes`` are all that occur in the group.
     """
 
     name: str
@@ -66,21 +66,22 @@ def describe_groups(
     owned = _owned_values(program)
     bytes_of, tensors_of = _bytes_by_colour(colours, owned)
     flops_of = _flops_by_colour(colours)
+    sizes_of = _sizes_by_colour(colours)
     first_use = _first_uses(program)
     taken: Counter[str] = Counter()
     out = []
     for group in groups:
-        names = [_colour_name(colours, c, first_use) for c in group.colours]
-        name = _common(names)
+        named_after = [_naming_dimension(colours, c, first_use) for c in group.colours]
+        name = _common([f"{program.name_of(v)}[{d}]" for v, d in named_after])
         taken[name] += 1
         if taken[name] > 1:
             name += f"#{taken[name]}"
-        size, sizes = _sizes(colours, group.colours)
+        v, d = named_after[0]
         out.append(
             Description(
                 name=name,
-                size=size,
-                sizes=sizes,
+                size=program.values[v].shape[d],
+                sizes=tuple(sorted({size for c in group.colours for size in sizes_of[c]})),
                 copies=len(group.colours),
                 tensors=int(sum(tensors_of[c] for c in group.colours)),
                 bytes=int(sum(bytes_of[c] for c in group.colours)),
@@ -113,9 +114,8 @@ def _owned_values(program: Program) -> np.ndarray:
 def _bytes_by_colour(colours: Colours, owned: np.ndarray) -> tuple[Ints, Ints]:
     program = colours.names.program
     repeats = program.repeats
-    weight = np.array(
-        [v.bytes * int(repeats[v.op]) if v.op >= 0 else v.bytes for v in program.values], dtype=np.float64
-    )
+    maker = np.array([v.op for v in program.values], dtype=np.int64)
+    weight = program.bytes_of * np.where(maker >= 0, np.append(repeats, 1)[maker], 1).astype(np.float64)
     values, _, of = colours.dim_table
     pairs = np.unique(np.stack([of, values], axis=1)[owned[values]], axis=0)
     total = np.zeros(colours.count)
@@ -155,20 +155,19 @@ def _first_uses(program: Program) -> Ints:
     return first
 
 
-def _colour_name(colours: Colours, colour: int, first_use: Ints) -> str:
-    """After the argument that the program reads first, else after the line of its largest tensor."""
+def _naming_dimension(colours: Colours, colour: int, first_use: Ints) -> tuple[int, int]:
+    """What a colour is called after: the argument that the program reads first, else its largest tensor."""
     program = colours.names.program
     dims = colours.dims[colour]
     arguments = [(int(first_use[v]), k) for k, (v, _) in enumerate(dims) if v in program.argument_of]
     if arguments:
-        v, d = dims[min(arguments)[1]]
-    else:
-        v, d = max(dims, key=lambda at: program.values[at[0]].bytes)
-    return f"{program.name_of(v)}[{d}]"
+        return dims[min(arguments)[1]]
+    size = program.bytes_of[[v for v, _ in dims]]
+    return dims[int(size.argmax())]
 
 
 def _common(names: Sequence[str]) -> str:
-    """One name for copies: list positions in which they differ become ``*``; else the first one's name speaks for all."""
+    """One name for copies: list positions that differ become ``*``; else the first one's name speaks for all."""
     split = [name.split(".") for name in names]
     if any(len(parts) != len(split[0]) for parts in split):
         return names[0]
@@ -178,13 +177,16 @@ def _common(names: Sequence[str]) -> str:
     return ".".join(part if len(column) == 1 else "*" for part, column in zip(split[0], columns, strict=True))
 
 
-def _sizes(colours: Colours, members: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-    values = colours.names.program.values
-    weight: Counter[int] = Counter()
-    for c in members:
-        for v, d in colours.dims[c]:
-            weight[values[v].shape[d]] += values[v].bytes
-    return weight.most_common(1)[0][0], tuple(sorted(weight))
+def _sizes_by_colour(colours: Colours) -> list[tuple[int, ...]]:
+    """For each colour the sizes that its dimensions have, ascending."""
+    program = colours.names.program
+    size_of_dim = np.array([size for v in program.values for size in v.shape], dtype=np.int64)
+    values, dims, of = colours.dim_table
+    sizes = size_of_dim[colours.names.dim_start[values] + dims]
+    out: list[list[int]] = [[] for _ in range(colours.count)]
+    for colour, size in np.unique(np.stack([of, sizes], axis=1), axis=0).tolist():
+        out[colour].append(size)
+    return [tuple(found) for found in out]
 
 
 def _describe_conflict(

@@ -4,9 +4,9 @@
                                                    all of them are one group
 
 Two colours are copies when the same classes of ops use them at the same factors, and the same shapes carry them at the
-same dimensions, equally often. Copies that meet in one op or value (the two sides of a square weight in a chain of layers)
-cannot be decided by one bit, so they go to different groups, alternating along the chain. Compatibility sets of a group's
-colours are grouped in the same way, sides matched with sides.
+same dimensions, equally often. Copies that meet in one op or value (the two sides of a square weight in a chain of
+layers) cannot be decided by one bit, so they go to different groups, alternating along the chain. Compatibility sets of
+a group's colours are grouped in the same way, sides matched with sides.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ def find_groups(colours: Colours, sets: tuple[CompatibilitySet, ...]) -> tuple[G
         Group(
             tuple(found),
             tuple(
-                ConflictGroup(tuple(same), all(sets[s].consistent for s in same))
-                for same in conflicts[group].values()
+                ConflictGroup(tuple(same), all(sets[s].consistent for s in same)) for same in conflicts[group].values()
             ),
         )
         for group, found in members.items()
@@ -111,7 +110,8 @@ def _set_signatures(colours: Colours, sets: tuple[CompatibilitySet, ...]) -> lis
 
 def _mix(a: Ints, b: Ints, c: Ints | int) -> Hashes:
     """A hash of three small numbers, the same in every process (the finaliser of SplitMix64, Steele et al. 2014)."""
-    x = (a.astype(np.uint64) << np.uint64(24)) ^ (b.astype(np.uint64) << np.uint64(4)) ^ np.asarray(c).astype(np.uint64)
+    x: Hashes = a.astype(np.uint64)
+    x = (x * np.uint64(1 << 24)) ^ (b.astype(np.uint64) * np.uint64(1 << 4)) ^ np.asarray(c).astype(np.uint64)
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -33,8 +33,11 @@ class OpsOfRule:
 
 @dataclass(frozen=True)
 class Names:
-    """Names are numbered: dimension ``d`` of value ``v`` is ``dim_start[v] + d``, then factor ``f`` of op ``o`` is
-    ``factor_start[o] + f``. ``edges [m, 2]`` joins them."""
+    """All names, as numbers, and the ``edges [m, 2]`` that join them.
+
+    Dimension ``d`` of value ``v`` is ``dim_start[v] + d``; after all dimensions, factor ``f`` of op ``o`` is
+    ``factor_start[o] + f``.
+    """
 
     program: Program
     dim_start: Ints

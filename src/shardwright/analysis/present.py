@@ -13,21 +13,19 @@ from rich.text import Text
 
 from shardwright.analysis.analysis import Analysis
 from shardwright.analysis.describe import Description
+from shardwright.ir.text import program_text
 
 FORMAT_VERSION = 1
-_SHOWN_PART = 1e-3
-_FEWEST_SHOWN = 8
+_MOST_SHOWN = 24
 
 
 def analysis_table(analysis: Analysis, *, everything: bool = False) -> RenderableType:
-    """The groups as a table, largest first, with each group's conflicts below it.
+    """The groups as a table, those that touch most bytes first, then their conflicts.
 
-    Groups that touch less than a thousandth of the bytes of the largest are left out unless ``everything``.
+    Only the largest are shown unless ``everything``.
     """
     ordered = sorted(analysis.descriptions, key=lambda d: -d.bytes)
-    shown = [
-        d for k, d in enumerate(ordered) if everything or k < _FEWEST_SHOWN or d.bytes >= _SHOWN_PART * ordered[0].bytes
-    ]
+    shown = ordered if everything else ordered[:_MOST_SHOWN]
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("dimension", overflow="fold")
     for column in ("size", "copies", "tensors", "bytes", "FLOPs"):
@@ -59,6 +57,27 @@ def analysis_text(analysis: Analysis, width: int = 120) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
+def coloured_program(analysis: Analysis) -> str:
+    """The program as text, each dimension followed by its colour: ``f32[8a,32c]``."""
+    program = analysis.program
+
+    def type_text(v: int) -> str:
+        value = program.values[v]
+        dims = zip(value.shape, analysis.colours.of_value(v).tolist(), strict=True)
+        return f"{value.dtype}[{','.join(f'{size}{colour_letters(c)}' for size, c in dims)}]"
+
+    return program_text(program, type_text)
+
+
+def colour_letters(colour: int) -> str:
+    """0 → a, 25 → z, 26 → aa; nothing for a dimension without a colour."""
+    letters = ""
+    while colour >= 0:
+        letters = chr(ord("a") + colour % 26) + letters
+        colour = colour // 26 - 1
+    return letters
+
+
 def analysis_dict(analysis: Analysis) -> dict[str, Any]:
     """The whole analysis as dicts, lists, strings and numbers."""
     program = analysis.program
@@ -78,6 +97,7 @@ def analysis_dict(analysis: Analysis) -> dict[str, Any]:
                 }
                 for a in program.arguments
             ],
+            "unused_arguments": list(program.unused_arguments),
             "loops": [
                 {"source": str(program.ops[l.op].source), "trips": l.trips, "known": l.known} for l in program.loops
             ],
@@ -149,9 +169,13 @@ def _notes(analysis: Analysis) -> list[str]:
             lines.append(f"The loop at {source} runs an unknown number of times and counts once; set its trip count.")
         elif loop.known == "at most":
             lines.append(f"The loop at {source} runs at most {loop.trips:,} times and counts so; set its trip count.")
-    for kind, source, count in analysis.opaque:
+    if program.unused_arguments:
+        count = len(program.unused_arguments)
+        more = f" and {count - 1} more" if count > 1 else ""
+        lines.append(f"The result does not depend on {program.unused_arguments[0]}{more}.")
+    for kind, line, count in analysis.opaque:
         times = f" ({count} times)" if count > 1 else ""
-        lines.append(f"{kind} at {source}{times} has no sharding rule and is computed whole.")
+        lines.append(f"{kind} at {line}{times} has no sharding rule and is computed whole.")
     return ["", *lines] if lines else []
 
 
@@ -170,6 +194,8 @@ def human_count(count: float) -> str:
         return ""
     for unit in ("", "K", "M", "G", "T", "P"):
         if abs(count) < 1000 or unit == "P":
-            return f"{count:,.0f}{' ' * bool(unit)}{unit}" if abs(count) >= 100 else f"{count:.3g}{' ' * bool(unit)}{unit}"
+            return (
+                f"{count:,.0f}{' ' * bool(unit)}{unit}" if abs(count) >= 100 else f"{count:.3g}{' ' * bool(unit)}{unit}"
+            )
         count /= 1000
     raise AssertionError("unreachable")

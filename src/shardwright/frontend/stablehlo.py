@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from shardwright.ir.program import Program
 def read_stablehlo(
     path: str | os.PathLike[str], *, trip_counts: TripCounts = None, rules: Mapping[str, str] | None = None
 ) -> Program:
-    """Read a module from a file; arguments are called as the module calls them, or ``arg0``, ``arg1``, …"""
+    """Read a module from a file; arguments are called as the module calls them, else ``arg0``, ``arg1`` and so on."""
     file = Path(path)
     try:
         data = file.read_bytes()
@@ -25,12 +26,15 @@ def read_stablehlo(
     try:
         module = _jax.parse_module(data)
     except ValueError as error:
-        reason = next((line for line in str(error).splitlines() if "error:" in line), str(error).strip())
-        raise ModuleError(f"{file} is not a valid StableHLO module: {_one_line(reason)}") from None
+        raise ModuleError(f"{file} is not a valid StableHLO module: {_reason(str(error))}") from None
     return build_program(module, name=file.stem, trip_counts=trip_counts, user_rules=rules)
 
 
-def _one_line(text: str) -> str:
-    text = text.split("error:", 1)[-1].strip().strip('"')
-    line = " ".join(text.split())
-    return line[:300] if line else "the parser gave no reason."
+def _reason(text: str) -> str:
+    """The parser's first complaint, in one line: ``line 3: custom op 'foo' is unknown``."""
+    first = next((line for line in text.splitlines() if "error:" in line), text)
+    message = " ".join(first.split("error:", 1)[-1].split())
+    place = re.match(r'"[^"]*":(\d+):\d+: ', message)
+    if place:
+        message = f"line {place.group(1)}: {message[place.end() :]}"
+    return message[:300] or "the parser gave no reason."

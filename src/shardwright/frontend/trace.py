@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -11,10 +12,13 @@ import numpy as np
 
 from shardwright import _jax
 from shardwright.errors import TraceError
-from shardwright.frontend.paths import leaf_paths, parameter_names
+from shardwright.frontend.paths import join, leaf_paths, parameter_names
 from shardwright.ir.build import build_program
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.program import Program
+
+# Not every supported JAX annotates the constructor.
+_shape_of: Callable[..., Any] = jax.ShapeDtypeStruct
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
@@ -32,29 +36,38 @@ def trace(
     ``args`` are pytrees of arrays or ``jax.ShapeDtypeStruct``; only their shapes are looked at. ``donate`` are
     argument positions, as ``donate_argnums`` of ``jax.jit``. ``platform`` (default: that of the default backend) is
     what the function is lowered for; no such device need be present. ``trip_counts`` tells the length of loops that
-    the program does not (a number, or a mapping from ``"file.py:42"`` or a glob to a number). ``rules`` maps custom-call
-    targets to sharding rules such as ``"b t d, d f -> b t f"``.
+    the program does not (a number, or a mapping from ``"file.py:42"`` or a glob to a number). ``rules`` maps targets of
+    custom calls to sharding rules such as ``"b t d, d f -> b t f"``.
     """
-    lowered, names, shapes, result = lower(fn, args, platform)
+    lowering = lower(fn, args, platform)
+    paths = leaf_paths(lowering.names, lowering.shapes)
+    kept = _jax.kept_arguments(lowering.lowered)
+    donated = _donated_leaves(donate, lowering.shapes)
     return build_program(
-        _jax.copy_of(lowered),
-        name=getattr(fn, "__name__", type(fn).__name__),
-        argument_paths=leaf_paths(names, shapes),
-        result_paths=leaf_paths(["result"], [result]),
-        donated=_donated_leaves(donate, shapes),
+        _jax.copy_of(lowering.lowered),
+        name=_name(fn),
+        argument_paths=[paths[k] for k in kept],
+        unused_arguments=[path for k, path in enumerate(paths) if k not in set(kept)],
+        result_paths=leaf_paths(["result"], [lowering.result]),
+        donated=[i for i, k in enumerate(kept) if k in donated],
         trip_counts=trip_counts,
         user_rules=rules,
         boundary=(__file__,),
     )
 
 
-def lower(
-    fn: Callable[..., Any], args: Sequence[Any], platform: str | None = None
-) -> tuple[jax.stages.Lowered, list[str], tuple[Any, ...], Any]:
-    """JAX's own part: check the arguments, trace and lower.
+@dataclass(frozen=True)
+class Lowering:
+    """JAX's own part: the lowering, the parameters' names, the arguments and the result as shapes."""
 
-    Returns the lowering, the parameters' names, the arguments as shapes, and the result as shapes.
-    """
+    lowered: jax.stages.Lowered
+    names: list[str]
+    shapes: tuple[Any, ...]
+    result: Any
+
+
+def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = None) -> Lowering:
+    """Check the arguments, trace and lower, as ``jax.jit(fn)`` would."""
     if not callable(fn):
         raise TraceError(f"expected a JAX function to partition, got {_a(fn)}; pass the function itself.")
     if platform is not None and platform not in PLATFORMS:
@@ -62,16 +75,15 @@ def lower(
     _check_call(fn, args)
     names = parameter_names(fn, len(args))
     shapes = tuple(_shapes(name, arg) for name, arg in zip(names, args, strict=True))
-    called = getattr(fn, "__name__", type(fn).__name__)
     try:
-        traced = jax.jit(fn, keep_unused=True).trace(*shapes)
+        traced = jax.jit(fn).trace(*shapes)
         lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
     except Exception as error:
         reason = str(error).strip().splitlines()
         raise TraceError(
-            f"tracing {called} failed with {type(error).__name__}: {reason[0] if reason else 'no message'}"
+            f"tracing {_name(fn)} failed with {type(error).__name__}: {reason[0] if reason else 'no message'}"
         ) from error
-    return lowered, names, shapes, traced.out_info
+    return Lowering(lowered, names, shapes, traced.out_info)
 
 
 def _check_call(fn: Callable[..., Any], args: Sequence[Any]) -> None:
@@ -82,9 +94,8 @@ def _check_call(fn: Callable[..., Any], args: Sequence[Any]) -> None:
     try:
         signature.bind(*args)
     except TypeError as error:
-        name = getattr(fn, "__name__", type(fn).__name__)
         raise TraceError(
-            f"{name}{signature} cannot be called with {len(args)} positional argument{'s' * (len(args) != 1)}: {error}."
+            f"{_name(fn)}{signature} cannot be called with {len(args)} positional arguments: {error}."
         ) from None
 
 
@@ -95,34 +106,38 @@ def _shapes(name: str, tree: Any) -> Any:
         if isinstance(leaf, (bool, int, float, complex, np.generic)):
             return leaf
         if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
-            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False))
-        where = ".".join(leaf_paths([name], [tree])[:0]) or name
-        rest = jax.tree_util.keystr(path, simple=True, separator=".")
+            return _shape_of(leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False))
         raise TraceError(
-            f"argument {'.'.join(p for p in (where, rest) if p)!r} is {_a(leaf)}, not an array or a "
+            f"argument {join(name, path)!r} is {_a(leaf)}, not an array or a "
             "jax.ShapeDtypeStruct; close over it, or bind it with functools.partial."
         )
 
     return jax.tree_util.tree_map_with_path(shape, tree)
 
 
-def _donated_leaves(donate: Sequence[int] | int, args: Sequence[Any]) -> list[int]:
+def _donated_leaves(donate: Sequence[int] | int, args: Sequence[Any]) -> set[int]:
     positions = {donate} if isinstance(donate, int) else set(donate)
     for position in positions:
         if not 0 <= position < len(args):
-            raise TraceError(f"donate names argument {position}, but there are {len(args)} arguments (0 to {len(args) - 1}).")
-    leaves: list[int] = []
+            raise TraceError(
+                f"donate names argument {position}, but there are {len(args)} arguments (0 to {len(args) - 1})."
+            )
+    leaves: set[int] = set()
     start = 0
     for i, tree in enumerate(args):
         count = len(jax.tree_util.tree_leaves(tree))
         if i in positions:
-            leaves.extend(range(start, start + count))
+            leaves.update(range(start, start + count))
         start += count
     return leaves
 
 
+def _name(fn: Callable[..., Any]) -> str:
+    return str(getattr(fn, "__name__", type(fn).__name__))
+
+
 def _a(thing: Any) -> str:
-    """"a str ('gpt')": a thing's type and, if short, what it is."""
+    """A thing's type and, if short, what it is: ``a str ('gpt')``."""
     name = type(thing).__name__
     shown = repr(thing)
     article = "an" if name[0].lower() in "aeiou" else "a"

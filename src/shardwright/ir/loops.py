@@ -8,7 +8,7 @@ loops around carry unchanged.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -80,6 +80,9 @@ def _bounds(program: Program, op: Op, condition: Region) -> Iterator[_Bound]:
         elif maker.kind == "compare":
             left, right = maker.operands
             direction = maker.attributes["direction"]
+            if direction == "NE" and program.values[left].dtype == "i1" and _constant(program, right) == 0:
+                pending.append((left, alone))  # how JAX turns a boolean into itself
+                continue
             for counter, limit, way in ((left, right, direction), (right, left, _FLIPPED.get(direction, ""))):
                 trips = _trips(program, op, condition, body, counter, limit, way)
                 if trips is not None:
@@ -129,12 +132,12 @@ def _maker(program: Program, value: int) -> Op | None:
 
 def _through(program: Program, value: int) -> int:
     """The value behind conversions that do not change a counter."""
-    while (o := program.values[value].op) >= 0 and program.ops[o].kind in ("convert", "reshape"):
+    while (o := program.values[value].op) >= 0 and program.ops[o].kind in ("convert", "reshape", "broadcast_in_dim"):
         value = program.ops[o].operands[0]
     return value
 
 
-_FOLDS = {
+_FOLDS: Mapping[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
     "multiply": lambda a, b: a * b,
@@ -158,7 +161,8 @@ def _constant(program: Program, value: int) -> int | None:
         return _constant(program, op.operands[k]) if unchanged else None
     op = program.ops[v.op]
     if op.kind == "constant":
-        return op.attributes.get("value")
+        known: int | None = op.attributes.get("value")
+        return known
     if op.kind in _FOLDS:
         left, right = (_constant(program, x) for x in op.operands)
         return None if left is None or right is None else _FOLDS[op.kind](left, right)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class Source:
         if not self.file:
             return self.scope or "?"
         where = f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
-        return f"{where} ({self.function})" if self.function and self.function != "<module>" else where
+        return f"{where} ({self.function})" if self.function and not self.function.startswith("<") else where
 
     @property
     def backward(self) -> bool:
@@ -54,7 +54,7 @@ class Value:
     @property
     def bytes(self) -> int:
         """Size of the whole, unsharded tensor."""
-        return math.prod(self.shape) * bits_of(self.dtype) // 8
+        return _bytes(self.shape, self.dtype)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
@@ -120,7 +120,11 @@ class Argument:
 
 @dataclass(frozen=True)
 class Program:
-    """A whole program. ``results`` are the paths of what the function returns, in the order of region 0's results."""
+    """A whole program.
+
+    ``unused_arguments`` are the paths of arguments that the result does not depend on; ``results`` those of what the
+    function returns, in the order of region 0's results.
+    """
 
     name: str
     values: tuple[Value, ...]
@@ -128,6 +132,7 @@ class Program:
     regions: tuple[Region, ...]
     loops: tuple[Loop, ...]
     arguments: tuple[Argument, ...]
+    unused_arguments: tuple[str, ...]
     results: tuple[str, ...]
 
     @cached_property
@@ -138,6 +143,11 @@ class Program:
         for r, region in enumerate(self.regions[1:], 1):
             per_region[r] = per_region[self.ops[region.op].region] * trips.get(region.op, 1)
         return np.array([per_region[op.region] for op in self.ops], dtype=np.int64)
+
+    @cached_property
+    def bytes_of(self) -> NDArray[np.int64]:
+        """Size of each whole, unsharded value."""
+        return np.array([v.bytes for v in self.values], dtype=np.int64)
 
     @cached_property
     def argument_of(self) -> Mapping[int, Argument]:
@@ -216,6 +226,11 @@ def is_elementwise(program: Program, op: Op) -> bool:
         program.values[v].shape == shape and mapping == dims
         for v, mapping in zip(op.operands, op.rule.operands, strict=True)
     )
+
+
+@cache
+def _bytes(shape: tuple[int, ...], dtype: str) -> int:
+    return math.prod(shape) * bits_of(dtype) // 8
 
 
 def bits_of(dtype: str) -> int:

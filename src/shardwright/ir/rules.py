@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from shardwright.errors import RuleError
-
 Dims = tuple[tuple[int, ...], ...]
 """The factors of each dimension of one tensor, major first."""
 
@@ -30,7 +28,8 @@ class Rule:
 
     ``sizes``: of each factor. ``operands``, ``results``: for each tensor, for each dimension, its factors.
     ``reduction``: factors summed over (sharding one leaves partial results). ``halo``: factors along which neighbours
-    exchange a rim. ``whole``: factors along which the op cannot run sharded.
+    exchange a rim. ``whole``: factors along which the op cannot run sharded. ``known`` is false where nobody told us
+    the rule.
     """
 
     sizes: tuple[int, ...]
@@ -39,6 +38,7 @@ class Rule:
     reduction: frozenset[int] = frozenset()
     halo: frozenset[int] = frozenset()
     whole: frozenset[int] = frozenset()
+    known: bool = True
 
     @cached_property
     def tensors(self) -> tuple[Dims, ...]:
@@ -81,9 +81,7 @@ def from_shardy(attribute: Any, sdy: Any, types: Sequence[tuple[int, ...]]) -> R
     read = sdy.OpShardingRuleAttr(attribute)
 
     def dims(mapping: Any) -> Dims:
-        return tuple(
-            tuple(sdy.DimMappingAttr(d).factor_indices) for d in sdy.TensorMappingAttr(mapping).dim_mappings
-        )
+        return tuple(tuple(sdy.DimMappingAttr(d).factor_indices) for d in sdy.TensorMappingAttr(mapping).dim_mappings)
 
     rule = Rule(
         sizes=tuple(read.factor_sizes),
@@ -180,163 +178,3 @@ def cut_window(rule: Rule, shapes: Sequence[tuple[int, ...]], window: Sequence[i
 
 def _near(size: int, other: int) -> bool:
     return RIM * abs(size - other) <= max(size, other)
-
-
-def elementwise(shape: tuple[int, ...], operands: int, results: int) -> Rule:
-    """All tensors have the same shape and the same factors."""
-    dims: Dims = tuple((d,) for d in range(len(shape)))
-    return Rule(shape, (dims,) * operands, (dims,) * results)
-
-
-NONE = Rule((), (), ())
-"""Of ops that compute nothing themselves (loops, branches, barriers): their tensors are tied in pairs instead."""
-
-
-def opaque(operands: Sequence[tuple[int, ...]], results: Sequence[tuple[int, ...]]) -> Rule:
-    """Nothing is known: the op is computed whole."""
-    return batched(operands, results, 0)
-
-
-def batched(operands: Sequence[tuple[int, ...]], results: Sequence[tuple[int, ...]], batch: int) -> Rule:
-    """The first ``batch`` dimensions of every tensor run side by side; the op is computed whole along the others."""
-    shapes = [*operands, *results]
-    sizes = list(shapes[0][:batch]) if batch else []
-    tensors: list[Dims] = []
-    for shape in shapes:
-        own = range(len(sizes), len(sizes) + len(shape) - batch)
-        tensors.append(tuple((f,) for f in (*range(batch), *own)))
-        sizes.extend(shape[batch:])
-    count = len(operands)
-    whole = frozenset(range(batch, len(sizes)))
-    return Rule(tuple(sizes), tuple(tensors[:count]), tuple(tensors[count:]), whole=whole)
-
-
-def ragged_dot(
-    shapes: Sequence[tuple[int, ...]],
-    *,
-    batch: tuple[Sequence[int], Sequence[int]],
-    contracting: tuple[Sequence[int], Sequence[int]],
-    ragged: int,
-    groups: Sequence[int],
-) -> Rule:
-    """``lhs`` rows in groups, each group multiplied by its own matrix of ``rhs``.
-
-    Only batch and plain dimensions, and a contracted dimension that is not the ragged one, can be sharded: how the
-    rows split into groups is known at run time alone.
-    """
-    lhs, rhs, counts, out = shapes
-    sizes: list[int] = []
-    whole: set[int] = set()
-    reduction: set[int] = set()
-
-    def fresh(size: int) -> int:
-        sizes.append(size)
-        return len(sizes) - 1
-
-    left, right = [-1] * len(lhs), [-1] * len(rhs)
-    result: list[int] = []
-    for l, r in zip(*batch, strict=True):
-        left[l] = right[r] = fresh(lhs[l])
-        result.append(left[l])
-    for l, r in zip(*contracting, strict=True):
-        left[l] = right[r] = fresh(lhs[l])
-        (whole if l == ragged else reduction).add(left[l])
-    per_group = ragged in contracting[0]
-    if per_group:  # each group contracts its own rows: the result has a group dimension in front
-        result.insert(0, fresh(out[0]))
-        whole.add(result[0])
-    for l in range(len(lhs)):
-        if left[l] < 0:
-            left[l] = fresh(lhs[l])
-            result.append(left[l])
-            if l == ragged:
-                whole.add(left[l])
-    for r in range(len(rhs)):
-        if right[r] < 0:
-            right[r] = fresh(rhs[r])
-            if r in groups:
-                whole.add(right[r])
-            else:
-                result.append(right[r])
-    group_counts = [fresh(size) for size in counts]
-    whole.update(group_counts)
-
-    def dims(factors: Iterable[int]) -> Dims:
-        return tuple((f,) for f in factors)
-
-    return Rule(
-        tuple(sizes),
-        (dims(left), dims(right), dims(group_counts)),
-        (dims(result),),
-        reduction=frozenset(reduction),
-        whole=frozenset(whole),
-    )
-
-
-def parse(text: str, operands: Sequence[tuple[int, ...]], results: Sequence[tuple[int, ...]]) -> Rule:
-    """A rule given by the user for a custom call, in the syntax of JAX's ``custom_partitioning``.
-
-    Dimensions are separated by spaces, tensors by commas, several factors of one dimension stand in parentheses:
-    ``"b t d, d f -> b t f"``. A factor that no result has is a reduction.
-    """
-    try:
-        left, right = text.split("->")
-    except ValueError:
-        raise RuleError(f"the sharding rule {text!r} needs exactly one '->' between operands and results.") from None
-    sides = [[_tokens(tensor, text) for tensor in side.split(",")] for side in (left, right)]
-    shapes = [operands, results]
-    names: dict[str, int] = {}
-    sizes: list[int] = []
-    for what, side, side_shapes in zip(("operand", "result"), sides, shapes, strict=True):
-        if len(side) != len(side_shapes):
-            raise RuleError(f"the sharding rule {text!r} has {len(side)} {what}s where the call has {len(side_shapes)}.")
-        for tensor, shape in zip(side, side_shapes, strict=True):
-            if len(tensor) != len(shape):
-                raise RuleError(
-                    f"the sharding rule {text!r} gives {len(tensor)} dimensions to an {what} of shape {list(shape)}."
-                )
-            for dimension, size in zip(tensor, shape, strict=True):
-                for name in dimension:
-                    if name not in names:
-                        names[name] = len(sizes)
-                        sizes.append(0)
-                if len(dimension) == 1:
-                    sizes[names[dimension[0]]] = size
-    tensors: list[Dims] = []
-    for tensor, shape in zip([*sides[0], *sides[1]], [*operands, *results], strict=True):
-        for dimension, size in zip(tensor, shape, strict=True):
-            unknown = [n for n in dimension if not sizes[names[n]]]
-            known = math.prod(sizes[names[n]] for n in dimension if sizes[names[n]])
-            if len(unknown) == 1 and size % known == 0:
-                sizes[names[unknown[0]]] = size // known
-            elif unknown or known != size:
-                raise RuleError(
-                    f"in the sharding rule {text!r} the factors {' '.join(dimension)} do not make a dimension of {size}."
-                )
-        tensors.append(tuple(tuple(names[n] for n in dimension) for dimension in tensor))
-    in_results = {f for dims in tensors[len(operands) :] for d in dims for f in d}
-    return Rule(
-        tuple(sizes),
-        tuple(tensors[: len(operands)]),
-        tuple(tensors[len(operands) :]),
-        reduction=frozenset(range(len(sizes))) - in_results,
-    )
-
-
-def _tokens(tensor: str, text: str) -> list[list[str]]:
-    """The dimensions of one tensor, each a list of factor names."""
-    out: list[list[str]] = []
-    inside = False
-    for token in tensor.replace("(", " ( ").replace(")", " ) ").split():
-        if token == "(" and not inside:
-            inside = True
-            out.append([])
-        elif token == ")" and inside:
-            inside = False
-        elif token.isidentifier():
-            out[-1].append(token) if inside else out.append([token])
-        else:
-            raise RuleError(f"the sharding rule {text!r} has {token!r} where a factor's name was expected.")
-    if inside:
-        raise RuleError(f"the sharding rule {text!r} has an open parenthesis.")
-    return out

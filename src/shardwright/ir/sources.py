@@ -36,12 +36,18 @@ class Sources:
         key = (location.attr, id(caller))
         source = self._read.get(key)
         if source is None:
-            parsed = parse_location(str(location), self._boundary)
-            if not parsed.file and caller.file:
-                parsed = Source(caller.file, caller.line, caller.function, parsed.scope or caller.scope)
-            source = self._interned.setdefault(parsed, parsed)
+            source = _inside(parse_location(str(location), self._boundary), caller)
+            source = self._interned.setdefault(source, source)
             self._read[key] = source
         return source
+
+
+def _inside(source: Source, caller: Source) -> Source:
+    """A source as seen from where it is called: the caller's line if it has none, the caller's scope before its own."""
+    at = source if source.file else caller
+    nested = caller.scope and not source.scope.startswith("jit(")
+    scope = "/".join(s for s in (caller.scope, source.scope) if s) if nested else source.scope
+    return Source(at.file, at.line, at.function, scope)
 
 
 def parse_location(text: str, boundary: frozenset[str] = frozenset()) -> Source:
@@ -69,7 +75,7 @@ def parse_location(text: str, boundary: frozenset[str] = frozenset()) -> Source:
 
 @cache
 def _kind_of_file(file: str) -> str:
-    """"user", "package" (installed by someone), or "skip" (JAX, the standard library, interpreter-made code)."""
+    """Whose file it is: "user", "package" (installed), or "skip" (JAX, the standard library, made-up names)."""
     if file.startswith(("<", *_jax.installed_package_folders())):
         return "skip"
     paths = sysconfig.get_paths()

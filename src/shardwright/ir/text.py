@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from shardwright.ir.program import Op, Program
 
+TypeText = Callable[[int], str]
+"""How to write the type of a value, given its number."""
 
-def program_text(program: Program) -> str:
-    """Readable text of a whole program."""
+
+def program_text(program: Program, type_text: TypeText | None = None) -> str:
+    """Readable text of a whole program; ``type_text`` lets an analysis write its findings into the types."""
+    show = type_text or (lambda v: str(program.values[v]))
     lines = [f"program {program.name} ("]
     for argument in program.arguments:
         donated = "  donated" if argument.donated else ""
-        lines.append(f"  %{argument.value} = {argument.path} : {program.values[argument.value]}{donated}")
+        lines.append(f"  %{argument.value} = {argument.path} : {show(argument.value)}{donated}")
     lines.append(")")
-    lines.extend(_region(program, 0, 1))
-    returned = ", ".join(
-        f"{path} = %{v}" for path, v in zip(program.results, program.regions[0].results, strict=True)
-    )
+    lines.extend(_region(program, show, 0, 1))
+    returned = ", ".join(f"{path} = %{v}" for path, v in zip(program.results, program.regions[0].results, strict=True))
     lines.append(f"  return {returned}")
     return "\n".join(lines) + "\n"
 
 
-def _region(program: Program, number: int, depth: int) -> Iterator[str]:
+def _region(program: Program, show: TypeText, number: int, depth: int) -> Iterator[str]:
     region = program.regions[number]
     o = region.start
     while o < region.stop:
         op = program.ops[o]
-        yield from _op(program, o, op, depth)
+        yield from _op(program, show, o, op, depth)
         o = max([o + 1, *(program.regions[r].stop for r in op.regions)])
 
 
-def _op(program: Program, o: int, op: Op, depth: int) -> Iterator[str]:
+def _op(program: Program, show: TypeText, o: int, op: Op, depth: int) -> Iterator[str]:
     indent = "  " * depth
     left = _ids(op.results) + (" = " if op.results else "")
-    types = ", ".join(str(program.values[v]) for v in op.results)
+    types = ", ".join(show(v) for v in op.results)
     target = f" @{op.attributes['target']}" if "target" in op.attributes else ""
     line = f"{indent}{left}{op.kind}{target}({_ids(op.operands)}) : {types}"
     if op.regions:
@@ -45,7 +47,7 @@ def _op(program: Program, o: int, op: Op, depth: int) -> Iterator[str]:
     for r in op.regions:
         region = program.regions[r]
         yield f"{indent}{region.role} ({_ids(region.parameters)})"
-        yield from _region(program, r, depth + 1)
+        yield from _region(program, show, r, depth + 1)
         yield f"{indent}  yield {_ids(region.results)}"
 
 

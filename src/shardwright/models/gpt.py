@@ -76,7 +76,16 @@ PRESETS: dict[str, GptSizes] = {
         gated=True,
     ),
     "tiny": GptSizes(
-        layers=2, width=32, heads=8, kv_heads=8, head_dim=24, hidden=64, vocabulary=128, batch=16, sequence=40
+        layers=2,
+        width=32,
+        heads=8,
+        kv_heads=8,
+        head_dim=24,
+        hidden=64,
+        vocabulary=128,
+        batch=16,
+        sequence=40,
+        dtype="float32",
     ),
 }
 

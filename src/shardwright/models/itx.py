@@ -58,7 +58,16 @@ PRESETS: dict[str, ItxSizes] = {
     "default": ItxSizes(),
     "multi-query": ItxSizes(kv_heads=1),
     "tiny": ItxSizes(
-        layers=2, width=64, heads=32, kv_heads=8, head_dim=16, hidden=96, vocabulary=128, batch=24, context=40
+        layers=2,
+        width=64,
+        heads=32,
+        kv_heads=8,
+        head_dim=16,
+        hidden=96,
+        vocabulary=128,
+        batch=24,
+        context=40,
+        dtype="float32",
     ),
 }
 

@@ -103,6 +103,7 @@ PRESETS: dict[str, MoeSizes] = {
         vocabulary=128,
         batch=48,
         sequence=40,
+        dtype="float32",
     ),
 }
 

@@ -72,7 +72,15 @@ class UnetSizes(Sizes):
 PRESETS: dict[str, UnetSizes] = {
     "default": UnetSizes(),
     "tiny": UnetSizes(
-        width=32, levels=2, blocks=1, attention_levels=1, head_dim=8, groups=4, image=16, batch=24
+        width=32,
+        levels=2,
+        blocks=1,
+        attention_levels=1,
+        head_dim=8,
+        groups=4,
+        image=16,
+        batch=24,
+        dtype="float32",
     ),
 }
 

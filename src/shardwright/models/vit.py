@@ -63,7 +63,16 @@ PRESETS: dict[str, VitSizes] = {
     "default": VitSizes(),
     "huge": VitSizes(layers=32, width=1280, heads=16, head_dim=80, hidden=5120, patch=14),
     "tiny": VitSizes(
-        layers=2, width=32, heads=8, head_dim=24, hidden=64, image=56, patch=8, classes=40, batch=16
+        layers=2,
+        width=32,
+        heads=8,
+        head_dim=24,
+        hidden=64,
+        image=56,
+        patch=8,
+        classes=40,
+        batch=16,
+        dtype="float32",
     ),
 }
 

@@ -1,0 +1,5 @@
+"""``python -m shardwright``."""
+
+from shardwright.cli import main
+
+main()

@@ -1,0 +1,116 @@
+"""What a command works on: a built-in model, a function of the user's, or a StableHLO file."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import pkgutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shardwright.errors import TargetError, TraceError
+from shardwright.frontend import read_stablehlo, trace
+from shardwright.ir.program import Program
+from shardwright.models import MODELS, build
+
+_OPTIONS = ("donate",)
+_FILE_ENDINGS = (".mlir", ".mlirbc", ".stablehlo", ".bc")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A program to work on, not yet traced: a function with arguments and options, or a file."""
+
+    name: str
+    fn: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
+    options: Mapping[str, Any] | None = None
+    file: Path | None = None
+
+    def program(self, *, platform: str | None, **more: Any) -> Program:
+        """Trace or read it."""
+        if self.file is not None:
+            return read_stablehlo(self.file, **more)
+        assert self.fn is not None
+        return trace(self.fn, *self.args, platform=platform, **(self.options or {}), **more)
+
+
+def find_target(text: str, sizes: Mapping[str, Any]) -> Target:
+    """Resolve what the user typed: a file, ``module:function``, or a model's name with its sizes."""
+    if text.endswith(_FILE_ENDINGS) or (os.sep in text and ":" not in text):
+        _refuse_sizes(text, sizes)
+        return Target(text, file=Path(text))
+    if ":" in text:
+        _refuse_sizes(text, sizes)
+        return _function(text)
+    if text not in MODELS and not difflib.get_close_matches(text, MODELS, cutoff=0.5) and _is_module(text):
+        raise TargetError(f"{text!r} is a module; name the function in it that returns (fn, args): {text}:function.")
+    fn, args, options = build(text, **sizes)
+    return Target(text, fn, args, options)
+
+
+def _refuse_sizes(text: str, sizes: Mapping[str, Any]) -> None:
+    if sizes:
+        raise TargetError(f"sizes ({', '.join(sizes)}) can be set for built-in models only, and {text!r} is none.")
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _function(text: str) -> Target:
+    module_name, _, function_name = text.partition(":")
+    if "" in (module_name, function_name):
+        raise TargetError(f"{text!r} should be package.module:function.")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
+            known = [m.name for m in pkgutil.iter_modules([here])]
+            raise TargetError(f"there is no module {module_name!r}{_nearest(module_name, known)}.") from None
+        raise TargetError(
+            f"importing {module_name!r} failed: it needs {error.name!r}, which is not installed."
+        ) from error
+    except Exception as error:
+        raise TargetError(f"importing {module_name!r} failed with {type(error).__name__}: {error}") from error
+    function = getattr(module, function_name, None)
+    if function is None:
+        named = [n for n in dir(module) if callable(getattr(module, n)) and not n.startswith("_")]
+        raise TargetError(f"module {module_name!r} has no {function_name!r}{_nearest(function_name, named)}.")
+    if not callable(function):
+        raise TargetError(f"{text!r} is not a function but a {type(function).__name__}.")
+    try:
+        made = function()
+    except Exception as error:
+        raise TraceError(f"{text!r} failed with {type(error).__name__}: {error}") from error
+    return _checked(text, made)
+
+
+def _checked(text: str, made: Any) -> Target:
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not callable(made[0]):
+        raise TargetError(
+            f"{text!r} must return (fn, args) or (fn, args, {{'donate': (0,)}}), not {type(made).__name__}."
+        )
+    fn, args, options = made if len(made) == 3 else (*made, {})
+    if not isinstance(args, (tuple, list)) or not isinstance(options, Mapping):
+        raise TargetError(f"{text!r} must return its arguments as a tuple, and its options, if any, as a dict.")
+    unknown = [name for name in options if name not in _OPTIONS]
+    if unknown:
+        raise TargetError(f"{text!r} returns the option {unknown[0]!r}; known options: {', '.join(_OPTIONS)}.")
+    return Target(text, fn, tuple(args), options)
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(close)}?"[:-1] if close else ""

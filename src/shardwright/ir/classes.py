@@ -1,0 +1,211 @@
+"""Classes of ops: what all ops of one kind, with one rule and the same types, share.
+
+A class is read from MLIR once, however many layers repeat it: its sharding rule, its FLOPs, and which attributes later
+stages need of each op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwright import _jax
+from shardwright.errors import RuleError
+from shardwright.ir import own_rules, rules
+from shardwright.ir.flops import Window, convolution_flops, dot_flops
+from shardwright.ir.rules import Rule
+from shardwright.ir.user_rules import parse_rule
+
+Shape = tuple[int, ...]
+Attributes = Mapping[str, Any]
+
+REGION_ROLES: Mapping[str, tuple[str, ...]] = {
+    "stablehlo.while": ("condition", "body"),
+    "stablehlo.case": ("branch",),
+    "stablehlo.if": ("branch",),
+}
+"""Ops whose regions belong to the program, and what these are; the last role serves all that follow."""
+
+_TYING = frozenset({*REGION_ROLES, "stablehlo.optimization_barrier"})
+_IDENTITIES = frozenset({"sdy.sharding_constraint", "sdy.propagation_barrier", "sdy.reshard", "sdy.data_flow_edge"})
+_IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement", "LayoutConstraint", "MoveToHost", "MoveToDevice"})
+
+# What, beside the rule and the types, makes two ops of one kind differ: read into the op's class.
+_DISTINGUISHING = {
+    "stablehlo.slice": ("strides",),
+    "stablehlo.pad": ("interior_padding",),
+    "stablehlo.reduce_window": ("window_dimensions",),
+    "stablehlo.convolution": (
+        "dimension_numbers",
+        "window_strides",
+        "padding",
+        "lhs_dilation",
+        "rhs_dilation",
+    ),
+    "stablehlo.custom_call": ("call_target_name",),
+    "chlo.ragged_dot": ("ragged_dot_dimension_numbers",),
+}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TensorType:
+    """A shape and an element type; one object for each that occurs, so that it can be told by identity."""
+
+    shape: Shape
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpClass:
+    """What the ops of one class share. ``attributes`` reads what is an op's own."""
+
+    number: int
+    kind: str
+    rule: Rule
+    flops: int
+    attributes: Callable[[Any], Attributes]
+
+
+@dataclass
+class Classes:
+    """The classes met so far, numbered in order."""
+
+    user_rules: Mapping[str, str]
+    _known: dict[Any, OpClass] = field(default_factory=dict)
+
+    def of(self, operation: Any, name: str, operands: Sequence[TensorType], results: Sequence[TensorType]) -> OpClass:
+        """The class of an MLIR operation."""
+        attributes = operation.attributes
+        given = attributes["sdy.sharding_rule"] if "sdy.sharding_rule" in attributes else None
+        more = _DISTINGUISHING.get(name)
+        key = (
+            name,
+            given,
+            len(operands),
+            (*operands, *results),
+            tuple([attributes[a] if a in attributes else None for a in more]) if more else None,
+        )
+        known = self._known.get(key)
+        if known is None:
+            ins, outs = [t.shape for t in operands], [t.shape for t in results]
+            rule = self._rule(name, attributes, given, ins, outs)
+            known = self._known[key] = OpClass(
+                number=len(self._known),
+                kind=name.partition(".")[2],
+                rule=rule,
+                flops=_flops(name, attributes, rule, ins, outs),
+                attributes=_reader(name, results),
+            )
+        return known
+
+    def _rule(self, name: str, attributes: Any, given: Any, operands: list[Shape], results: list[Shape]) -> Rule:
+        target = text_attribute(attributes, "call_target_name", "") if name == "stablehlo.custom_call" else ""
+        if target in self.user_rules:
+            try:
+                return parse_rule(self.user_rules[target], operands, results)
+            except RuleError as error:
+                raise RuleError(f"for the custom call {target!r}, {error}") from None
+        shapes = operands + results
+        if given is not None:
+            rule = rules.from_shardy(given, _jax.sdy, shapes)
+            cut = _CUTS.get(name)
+            return cut(rule, shapes, attributes) if cut and rule.halo else rule
+        if name in _TYING:
+            return own_rules.NONE
+        if name in ("chlo.top_k", "stablehlo.top_k"):
+            return own_rules.batched(operands, results, len(operands[0]) - 1)
+        if name == "chlo.ragged_dot":
+            return _ragged_dot(attributes, shapes)
+        alike = len(results) == 1 and len(operands) > 0 and all(shape == results[0] for shape in operands)
+        if alike and (name in _IDENTITIES or target in _IDENTITY_CALLS or name.startswith("chlo.")):
+            return own_rules.elementwise(results[0], len(operands), 1)
+        return own_rules.opaque(operands, results)
+
+
+def text_attribute(attributes: Any, name: str, default: str) -> str:
+    """A string attribute's value, or the default."""
+    return str(_jax.ir.StringAttr(attributes[name]).value) if name in attributes else default
+
+
+_Cut = Callable[[Rule, Sequence[Shape], Any], Rule]
+_CUTS: Mapping[str, _Cut] = {
+    "stablehlo.slice": lambda rule, shapes, a: rules.cut_slice(rule, shapes, list(a["strides"])),
+    "stablehlo.pad": lambda rule, shapes, a: rules.cut_pad(rule, shapes, list(a["interior_padding"])),
+    "stablehlo.concatenate": lambda rule, shapes, _: rules.cut_concatenate(rule, shapes),
+    "stablehlo.reduce_window": lambda rule, shapes, a: rules.cut_window(rule, shapes, list(a["window_dimensions"])),
+}
+
+
+def _ragged_dot(attributes: Any, shapes: Sequence[Shape]) -> Rule:
+    numbers = _jax.chlo.RaggedDotDimensionNumbers(attributes["ragged_dot_dimension_numbers"])
+    return own_rules.ragged_dot(
+        shapes,
+        batch=(list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)),
+        contracting=(list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)),
+        ragged=next(iter(numbers.lhs_ragged_dimensions)),
+        groups=list(numbers.rhs_group_dimensions),
+    )
+
+
+def _flops(name: str, attributes: Any, rule: Rule, operands: list[Shape], results: list[Shape]) -> int:
+    if name in ("stablehlo.dot_general", "stablehlo.dot"):
+        return dot_flops(rule)
+    if name == "chlo.ragged_dot":  # every row meets one group's matrix
+        rows_and_columns = results[0]
+        contracted = [rule.sizes[f] for f in rule.reduction]
+        size = 2
+        for n in (*rows_and_columns, *contracted):
+            size *= n
+        return size
+    if name == "stablehlo.convolution":
+        return _convolution(attributes, operands[0], operands[1], results[0])
+    return 0
+
+
+def _convolution(attributes: Any, lhs: Shape, rhs: Shape, out: Shape) -> int:
+    numbers = _jax.stablehlo.ConvDimensionNumbers(attributes["dimension_numbers"])
+    rank = len(numbers.input_spatial_dimensions)
+
+    def ints(name: str, default: int) -> list[int]:
+        return list(attributes[name]) if name in attributes else [default] * rank
+
+    pad = _jax.ir.DenseIntElementsAttr(attributes["padding"]) if "padding" in attributes else None
+    lows = [int(pad[2 * i]) for i in range(rank)] if pad is not None else [0] * rank
+    stride, dilate_in, dilate_taps = (ints(n, 1) for n in ("window_strides", "lhs_dilation", "rhs_dilation"))
+    windows = [
+        Window(
+            size_in=lhs[numbers.input_spatial_dimensions[i]],
+            size_out=out[numbers.output_spatial_dimensions[i]],
+            taps=rhs[numbers.kernel_spatial_dimensions[i]],
+            stride=stride[i],
+            pad_low=lows[i],
+            dilation_in=dilate_in[i],
+            dilation_taps=dilate_taps[i],
+        )
+        for i in range(rank)
+    ]
+    per_point = out[numbers.output_batch_dimension] * out[numbers.output_feature_dimension]
+    return convolution_flops(per_point, rhs[numbers.kernel_input_feature_dimension], windows)
+
+
+_NOTHING: Attributes = {}
+
+
+def _reader(name: str, results: Sequence[TensorType]) -> Callable[[Any], Attributes]:
+    """How to read the few attributes of an op that later stages need."""
+    if name == "stablehlo.constant" and not results[0].shape and results[0].dtype[0] in "iu":
+        return lambda op: {"value": int(_jax.ir.DenseIntElementsAttr(op.attributes["value"])[0])}
+    if name == "stablehlo.compare":
+        return lambda op: {"direction": str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")}
+    if name == "stablehlo.custom_call":
+        return lambda op: {"target": text_attribute(op.attributes, "call_target_name", "")}
+    if name in ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.select_and_scatter"):
+        return lambda op: {"reducer": _reducer(op.regions[-1].blocks[0])}
+    return lambda _: _NOTHING
+
+
+def _reducer(block: Any) -> str:
+    """``add``, ``maximum``, …: the one op that a reduction's body applies, else "other"."""
+    inside = [op.operation.name for op in block.operations]
+    return inside[0].partition(".")[2] if len(inside) == 2 else "other"
