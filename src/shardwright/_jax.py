@@ -81,7 +81,13 @@ def kept_arguments(lowered: jax.stages.Lowered) -> list[int]:
 def parse_module(data: bytes) -> Any:
     """A module operation from StableHLO text, MLIR bytecode or a portable artifact; raises ``ValueError``."""
     context = _make_context()
-    with context:
+    complaints: list[str] = []
+
+    def listen(diagnostic: Any) -> bool:
+        complaints.append(str(diagnostic.message))
+        return True  # or MLIR prints it
+
+    with context, context.attach_diagnostic_handler(listen):
         if data[:4] == b"ML\xefR":
             try:
                 return stablehlo.deserialize_portable_artifact(context, data).operation
@@ -90,7 +96,7 @@ def parse_module(data: bytes) -> Any:
         try:
             return ir.Module.parse(data).operation
         except ir.MLIRError as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(complaints[0] if complaints else str(error)) from error
 
 
 def populate_rules(module: Any) -> None:

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwright.analysis.colours import Colours
 from shardwright.analysis.conflicts import CompatibilitySet, Conflict
 from shardwright.analysis.groups import Group
 from shardwright.analysis.names import Ints
 from shardwright.ir.program import Op, Program, Source
+
+Floats = NDArray[np.float64]
+"""Counts that may exceed 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def describe_groups(
     return tuple(out)
 
 
-def _owned_values(program: Program) -> np.ndarray:
+def _owned_values(program: Program) -> NDArray[np.bool_]:
     """Values that are tensors of their own: not a loop's parameters, nor what only passes through a loop or barrier."""
     owned = np.array([v.op >= 0 for v in program.values], dtype=bool)
     owned[[a.value for a in program.arguments]] = True
@@ -111,7 +115,7 @@ def _owned_values(program: Program) -> np.ndarray:
     return owned
 
 
-def _bytes_by_colour(colours: Colours, owned: np.ndarray) -> tuple[Ints, Ints]:
+def _bytes_by_colour(colours: Colours, owned: NDArray[np.bool_]) -> tuple[Floats, Ints]:
     program = colours.names.program
     repeats = program.repeats
     maker = np.array([v.op for v in program.values], dtype=np.int64)
@@ -120,17 +124,17 @@ def _bytes_by_colour(colours: Colours, owned: np.ndarray) -> tuple[Ints, Ints]:
     pairs = np.unique(np.stack([of, values], axis=1)[owned[values]], axis=0)
     total = np.zeros(colours.count)
     np.add.at(total, pairs[:, 0], weight[pairs[:, 1]])
-    return total.astype(np.int64), np.bincount(pairs[:, 0], minlength=colours.count)
+    return total, np.bincount(pairs[:, 0], minlength=colours.count)
 
 
-def _flops_by_colour(colours: Colours) -> Ints:
+def _flops_by_colour(colours: Colours) -> Floats:
     program = colours.names.program
     weight = np.array([op.flops for op in program.ops], dtype=np.float64) * program.repeats
     ops, _, of = colours.factor_table
     pairs = np.unique(np.stack([of, ops], axis=1)[weight[ops] > 0], axis=0)
     total = np.zeros(colours.count)
     np.add.at(total, pairs[:, 0], weight[pairs[:, 1]])
-    return total.astype(np.int64)
+    return total
 
 
 _VIEWS = frozenset({"convert", "reshape", "transpose", "broadcast_in_dim", "dynamic_slice", "slice"})
@@ -199,7 +203,9 @@ def _describe_conflict(
         source, kind = op.source, op.kind
         first, second = (_side_of_factor(program, op, f) for f in birth.sides())
     else:
-        source, kind = program.source_of(birth.index), "value"
+        first_op = next((m.index for m in members if m.of == "op"), -1)
+        source = program.ops[first_op].source if first_op >= 0 else program.source_of(birth.index)
+        kind = "value"
         first, second = (_side_of_dimension(program, birth.index, d) for d in birth.sides())
     return ConflictDescription(
         source=source,

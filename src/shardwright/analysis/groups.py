@@ -110,8 +110,8 @@ def _set_signatures(colours: Colours, sets: tuple[CompatibilitySet, ...]) -> lis
 
 def _mix(a: Ints, b: Ints, c: Ints | int) -> Hashes:
     """A hash of three small numbers, the same in every process (the finaliser of SplitMix64, Steele et al. 2014)."""
-    x: Hashes = a.astype(np.uint64)
-    x = (x * np.uint64(1 << 24)) ^ (b.astype(np.uint64) * np.uint64(1 << 4)) ^ np.asarray(c).astype(np.uint64)
+    x: Hashes = a.astype(np.uint64) * np.uint64(1 << 24)
+    x = x + b.astype(np.uint64) * np.uint64(1 << 4) + np.asarray(c).astype(np.uint64)
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

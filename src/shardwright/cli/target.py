@@ -48,7 +48,7 @@ def find_target(text: str, sizes: Mapping[str, Any]) -> Target:
     if ":" in text:
         _refuse_sizes(text, sizes)
         return _function(text)
-    if text not in MODELS and not difflib.get_close_matches(text, MODELS, cutoff=0.5) and _is_module(text):
+    if text not in MODELS and _is_module(text):
         raise TargetError(f"{text!r} is a module; name the function in it that returns (fn, args): {text}:function.")
     fn, args, options = build(text, **sizes)
     return Target(text, fn, args, options)
@@ -60,19 +60,26 @@ def _refuse_sizes(text: str, sizes: Mapping[str, Any]) -> None:
 
 
 def _is_module(name: str) -> bool:
+    _look_here()
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
 
 
+def _look_here() -> str:
+    """Make modules in the working directory importable, as ``python -m`` does."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return here
+
+
 def _function(text: str) -> Target:
     module_name, _, function_name = text.partition(":")
     if "" in (module_name, function_name):
         raise TargetError(f"{text!r} should be package.module:function.")
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    here = _look_here()
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

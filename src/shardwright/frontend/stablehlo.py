@@ -11,7 +11,7 @@ from shardwright import _jax
 from shardwright.errors import ModuleError
 from shardwright.ir.build import build_program
 from shardwright.ir.loops import TripCounts
-from shardwright.ir.program import Program
+from shardwright.ir.program import Program, Source
 
 
 def read_stablehlo(
@@ -27,7 +27,12 @@ def read_stablehlo(
         module = _jax.parse_module(data)
     except ValueError as error:
         raise ModuleError(f"{file} is not a valid StableHLO module: {_reason(str(error))}") from None
-    return build_program(module, name=file.stem, trip_counts=trip_counts, user_rules=rules)
+    try:
+        return build_program(
+            module, name=file.stem, origin=Source(str(file)), trip_counts=trip_counts, user_rules=rules
+        )
+    except ModuleError as error:
+        raise ModuleError(f"{file}: {error}") from None
 
 
 def _reason(text: str) -> str:

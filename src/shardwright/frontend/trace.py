@@ -15,7 +15,7 @@ from shardwright.errors import TraceError
 from shardwright.frontend.paths import join, leaf_paths, parameter_names
 from shardwright.ir.build import build_program
 from shardwright.ir.loops import TripCounts
-from shardwright.ir.program import Program
+from shardwright.ir.program import Program, Source
 
 # Not every supported JAX annotates the constructor.
 _shape_of: Callable[..., Any] = jax.ShapeDtypeStruct
@@ -53,6 +53,7 @@ def trace(
         trip_counts=trip_counts,
         user_rules=rules,
         boundary=(__file__,),
+        origin=_definition(fn),
     )
 
 
@@ -130,6 +131,13 @@ def _donated_leaves(donate: Sequence[int] | int, args: Sequence[Any]) -> set[int
             leaves.update(range(start, start + count))
         start += count
     return leaves
+
+
+def _definition(fn: Callable[..., Any]) -> Source:
+    """Where the function is defined; ops that JAX adds on its own account belong there."""
+    inner = inspect.unwrap(fn)
+    code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
+    return Source(code.co_filename, code.co_firstlineno, code.co_name) if code else Source()
 
 
 def _name(fn: Callable[..., Any]) -> str:

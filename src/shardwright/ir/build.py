@@ -27,13 +27,15 @@ def build_program(
     trip_counts: TripCounts = None,
     user_rules: Mapping[str, str] | None = None,
     boundary: Sequence[str] = (),
+    origin: Source | None = None,
 ) -> Program:
     """Read a module operation (changed in place: Shardy's rules are written on it) into a ``Program``.
 
     ``argument_paths``: names of the main function's arguments, else the module's own. ``unused_arguments``: paths of
     those that the module no longer has. ``donated``: indices of
     arguments whose buffers may be reused. ``user_rules``: sharding rules of custom calls by target name.
-    ``boundary``: files whose frames, and all outside them, are not the user's.
+    ``boundary``: files whose frames, and all outside them, are not the user's. ``origin``: where the whole program
+    comes from, for ops that have no line of their own.
     """
     _jax.populate_rules(module)
     with module.context:
@@ -46,7 +48,7 @@ def build_program(
             raise ModuleError(f"the module's main function has {len(block.arguments)} arguments, not {len(paths)}.")
         # JAX may lift closed-over arrays into arguments before the user's own.
         paths = [f"constant.{i}" for i in range(extra)] + paths
-        walk.region(block, op=-1, role="program", caller=Source())
+        walk.region(block, op=-1, role="program", caller=origin or Source())
     parameters = walk.regions[0].parameters
     gone = {extra + i for i in donated}
     program = Program(

@@ -14,7 +14,11 @@ from shardwright.ir.program import Source
 
 _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d+):\d+(?: to [\d:]*)?\)')
 _BARE_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):\d+')
-_SCOPE = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"')
+_SCOPE = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"(?!:\d)')
+
+
+_PARSED_FROM_MEMORY = "-"
+"""What MLIR calls the file of a module that it parsed; the caller knows better."""
 
 
 class Sources:
@@ -45,6 +49,8 @@ class Sources:
 def _inside(source: Source, caller: Source) -> Source:
     """A source as seen from where it is called: the caller's line if it has none, the caller's scope before its own."""
     at = source if source.file else caller
+    if at.file == _PARSED_FROM_MEMORY:
+        at = Source(caller.file, at.line)
     nested = caller.scope and not source.scope.startswith("jit(")
     scope = "/".join(s for s in (caller.scope, source.scope) if s) if nested else source.scope
     return Source(at.file, at.line, at.function, scope)
