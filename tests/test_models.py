@@ -88,7 +88,10 @@ def unstacked(layers: Any, count: int) -> list[Any]:
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), actual, expected)
+    def compare(a: Any, b: Any) -> None:
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+    jax.tree.map(compare, actual, expected)
 
 
 # Running
@@ -205,7 +208,7 @@ def reference_rotary(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 
 def reference_logits(params: Any, tokens: np.ndarray, activation: Any, scale: float = 1.0) -> np.ndarray:
-    """Full attention over tokens [b, t] in float64: logits [b, t, v]; the embedding is scaled and may be tied."""
+    """Full attention over tokens [b, t] in float64: logits [b, t, v], with or without an unembedding."""
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
     def norm(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -280,7 +283,8 @@ def test_with_room_every_token_meets_its_best_experts() -> None:
 
     def reference(x: jax.Array, layer: dict[str, jax.Array]) -> jax.Array:
         best, chosen = jax.lax.top_k(jax.nn.softmax(x @ layer["router"], axis=-1), sizes.top_k)
-        weights = jnp.sum(jax.nn.one_hot(chosen, 16) * (best / best.sum(-1, keepdims=True))[..., None], axis=2)
+        best = best / best.sum(axis=-1, keepdims=True)
+        weights = jnp.sum(jax.nn.one_hot(chosen, 16) * best[..., None], axis=2)
         hidden = jax.nn.gelu(jnp.einsum("gtd,edf->gtef", x, layer["w_up"]))
         return jnp.einsum("gte,gtef,efd->gtd", weights, hidden, layer["w_down"])
 

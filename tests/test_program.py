@@ -1,6 +1,5 @@
 """The program: what it holds, and that it stands on its own."""
 
-import dataclasses
 import pickle
 from textwrap import dedent
 
@@ -91,7 +90,7 @@ def test_it_is_immutable_and_knows_nothing_of_mlir(program):
     again = pickle.loads(pickle.dumps(program))
     assert again == program
     for thing, field in ((program, "ops"), (program.ops[0], "kind"), (program.values[0], "shape")):
-        with pytest.raises(dataclasses.FrozenInstanceError):
+        with pytest.raises(AttributeError):  # FrozenInstanceError is one
             setattr(thing, field, ())
 
 

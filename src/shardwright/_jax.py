@@ -80,7 +80,7 @@ def kept_arguments(lowered: jax.stages.Lowered) -> list[int]:
 
 def parse_module(data: bytes) -> Any:
     """A module operation from StableHLO text, MLIR bytecode or a portable artifact; raises ``ValueError``."""
-    context = _make_context()
+    context: Any = _make_context()
     complaints: list[str] = []
 
     def listen(diagnostic: Any) -> bool:

@@ -77,10 +77,8 @@ def find_colours(names: Names) -> Colours:
     rows, columns = names.edges.T
     graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(names.count, names.count))
     _, component = connected_components(graph, directed=False)
-    counts_as_dim = np.array(
-        [size > 1 and not free for v, free in zip(program.values, program.free, strict=True) for size in v.shape],
-        dtype=bool,
-    )
+    ranks = np.diff(names.dim_start)
+    counts_as_dim = (program.dim_sizes > 1) & ~np.repeat(program.free, ranks)
     dims = np.flatnonzero(counts_as_dim)
     present, first = np.unique(component[dims], return_index=True)
     number = np.full(component.max(initial=-1) + 1, -1, dtype=np.int64)

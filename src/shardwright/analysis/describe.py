@@ -184,9 +184,8 @@ def _common(names: Sequence[str]) -> str:
 def _sizes_by_colour(colours: Colours) -> list[tuple[int, ...]]:
     """For each colour the sizes that its dimensions have, ascending."""
     program = colours.names.program
-    size_of_dim = np.array([size for v in program.values for size in v.shape], dtype=np.int64)
     values, dims, of = colours.dim_table
-    sizes = size_of_dim[colours.names.dim_start[values] + dims]
+    sizes = program.dim_sizes[colours.names.dim_start[values] + dims]
     out: list[list[int]] = [[] for _ in range(colours.count)]
     for colour, size in np.unique(np.stack([of, sizes], axis=1), axis=0).tolist():
         out[colour].append(size)

@@ -42,12 +42,13 @@ class Group:
 
 def find_groups(colours: Colours, sets: tuple[CompatibilitySet, ...]) -> tuple[Group, ...]:
     """Group the colours, in the order of their first colour."""
-    number = _apart(_colour_signatures(colours), _meetings(colours))
+    value_class = _value_classes(colours)
+    number = _apart(_colour_signatures(colours, value_class), _meetings(colours))
     members: dict[int, list[int]] = defaultdict(list)
     for colour, group in enumerate(number):
         members[group].append(colour)
     conflicts: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for s, signature in enumerate(_set_signatures(colours, sets)):
+    for s, signature in enumerate(_set_signatures(colours, value_class, sets)):
         conflicts[number[sets[s].colour]][signature].append(s)
     return tuple(
         Group(
@@ -60,7 +61,7 @@ def find_groups(colours: Colours, sets: tuple[CompatibilitySet, ...]) -> tuple[G
     )
 
 
-def _colour_signatures(colours: Colours) -> Hashes:
+def _colour_signatures(colours: Colours, value_class: Ints) -> Hashes:
     """For each colour a number that says, up to order, where it stands: two copies have the same."""
     program = colours.names.program
     ops, factors, of_factor = colours.factor_table
@@ -68,11 +69,12 @@ def _colour_signatures(colours: Colours) -> Hashes:
     signatures = np.zeros(colours.count, np.uint64)
     op_class = np.array([op.signature for op in program.ops], dtype=np.int64)
     np.add.at(signatures, of_factor, _mix(op_class[ops], factors, 1))
-    np.add.at(signatures, of_dim, _mix(_value_classes(colours)[values], dims, 2))
+    np.add.at(signatures, of_dim, _mix(value_class[values], dims, 2))
     return signatures
 
 
 def _value_classes(colours: Colours) -> Ints:
+    """Values of one shape and type have one number, arguments another."""
     number: dict[tuple[tuple[int, ...], str, bool], int] = {}
     arguments = colours.names.program.argument_of
     return np.array(
@@ -84,12 +86,11 @@ def _value_classes(colours: Colours) -> Ints:
     )
 
 
-def _set_signatures(colours: Colours, sets: tuple[CompatibilitySet, ...]) -> list[int]:
+def _set_signatures(colours: Colours, value_class: Ints, sets: tuple[CompatibilitySet, ...]) -> list[int]:
     """As for colours, over a set's members, each with the side that its first place is on."""
     if not sets:
         return []
     program = colours.names.program
-    value_class = _value_classes(colours)
     rows = np.array(
         [
             (

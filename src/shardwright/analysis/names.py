@@ -58,16 +58,17 @@ def name_dimensions(program: Program) -> Names:
     factor_start = _starts([len(op.rule.sizes) for op in program.ops], int(dim_start[-1]))
     by_rule = _by_rule(program)
     free = program.free
-    large = np.array([size > 1 for v in program.values for size in v.shape], dtype=bool)
-    parts: list[Ints] = []
+    large = program.dim_sizes > 1
+    parts = [_ties(program, dim_start, free)]
     for group in by_rule:
-        for t, d, f in group.rule.links:
-            values = group.tensors[:, t]
-            dims = dim_start[values] + d
+        if group.rule.links:
+            tensor, dimension, factor = np.array(group.rule.links).T
+            values = group.tensors[:, tensor]
+            dims = dim_start[values] + dimension
+            factors = factor_start[group.ops][:, None] + factor
             keep = ~free[values] & large[dims]
-            parts.append(np.stack([dims[keep], factor_start[group.ops[keep]] + f], axis=1))
-    parts.append(_ties(program, dim_start, free))
-    edges = np.concatenate(parts) if parts else np.zeros((0, 2), np.int64)
+            parts.append(np.stack([dims[keep], factors[keep]], axis=1))
+    edges = np.concatenate(parts)
     return Names(program, dim_start, factor_start, edges, by_rule)
 
 

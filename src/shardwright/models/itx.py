@@ -124,9 +124,8 @@ def decode_step(params: Any, cache: Any, tokens: jax.Array, position: jax.Array)
     def body(carry: Any, step: Any) -> tuple[Any, None]:
         x, cache = carry
         index, layer = step
-        mixed, cache = cached_attention(
-            layers.rms_norm(x, layer["attention_norm"]), layer, cache, index, position
-        )
+        y = layers.rms_norm(x, layer["attention_norm"])
+        mixed, cache = cached_attention(y, layer, cache, index, position)
         x = x + mixed
         x = x + layers.feed_forward(layers.rms_norm(x, layer["mlp_norm"]), layer, jax.nn.silu)
         return (x, cache), None

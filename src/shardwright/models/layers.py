@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 Array = jax.Array
+Activation = Callable[[Array], Array]
 
 
 def einsum(equation: str, x: Array, w: Array) -> Array:
@@ -116,9 +117,7 @@ def causal_attention(x: Array, layer: Mapping[str, Array]) -> Array:
     return einsum("bsnh,nhd->bsd", mixed, layer["wo"])
 
 
-def feed_forward(
-    x: Array, layer: Mapping[str, Array], activation: Callable[[Array], Array] = jax.nn.gelu
-) -> Array:
+def feed_forward(x: Array, layer: Mapping[str, Array], activation: Activation = jax.nn.gelu) -> Array:
     """Feed-forward layer: x [..., d] -> [..., d].
 
     ``layer`` has w_up [d, f], w_down [f, d] and, when the layer is gated, w_gate [d, f].

@@ -70,9 +70,8 @@ def mlp(preset: str = "default", **sizes: Any) -> Program:
 def parameters(sizes: MlpSizes) -> dict[str, Any]:
     """Return the shapes of the parameters: ``layers``, a list of {w, b}."""
     widths = [sizes.inputs, *[sizes.width] * (sizes.layers - 1), sizes.outputs]
-    return {
-        "layers": [{"w": shapes.floats(i, o), "b": shapes.floats(o)} for i, o in itertools.pairwise(widths)]
-    }
+    pairs = itertools.pairwise(widths)
+    return {"layers": [{"w": shapes.floats(i, o), "b": shapes.floats(o)} for i, o in pairs]}
 
 
 def forward(params: Any, x: jax.Array) -> jax.Array:

@@ -69,12 +69,10 @@ class MoeSizes(Sizes):
         """Check that heads, blocks and tokens divide evenly and that there are experts to choose."""
         self.require_multiple("heads", of="kv_heads")
         self.require(self.head_dim % 2 == 0, f"head_dim ({self.head_dim}) must be even")
-        self.require(
-            not self.alternate or self.layers % 2 == 0, f"layers ({self.layers}) must be even to alternate"
-        )
-        self.require(
-            self.top_k <= self.experts, f"top_k ({self.top_k}) must not exceed experts ({self.experts})"
-        )
+        paired = not self.alternate or self.layers % 2 == 0
+        self.require(paired, f"layers ({self.layers}) must be even to alternate")
+        enough = self.top_k <= self.experts
+        self.require(enough, f"top_k ({self.top_k}) must not exceed experts ({self.experts})")
         tokens = self.batch * self.sequence
         self.require(
             tokens % self.group == 0,

@@ -41,9 +41,8 @@ class Sizes:
             if kind is bool:
                 self.require(isinstance(value, bool), f"{field.name} must be true or false, not {value!r}")
             elif kind is str:
-                self.require(
-                    value in DTYPES, f"{field.name} must be one of {', '.join(DTYPES)}, not {value!r}"
-                )
+                known = ", ".join(DTYPES)
+                self.require(value in DTYPES, f"{field.name} must be one of {known}, not {value!r}")
             else:
                 self._require_number(field.name, value, kind, field.metadata.get("minimum"))
         self.check()
