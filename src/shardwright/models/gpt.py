@@ -132,7 +132,7 @@ def logits(params: Any, tokens: jax.Array, sizes: GptSizes) -> jax.Array:
     x = layers.embed(tokens, params["embed"], jnp.dtype(sizes.dtype))
     x = layers.apply_layers(block, x, params["layers"], scan=sizes.scan, remat=sizes.remat)
     x = layers.rms_norm(x, params["final_norm"])
-    return layers.einsum("bsd,vd->bsv", x, params["embed"])
+    return jnp.einsum("bsd,vd->bsv", x, params["embed"].astype(x.dtype))
 
 
 def block(x: jax.Array, layer: Any) -> jax.Array:

@@ -135,7 +135,7 @@ def decode_step(params: Any, cache: Any, tokens: jax.Array, position: jax.Array)
     count = params["layers"]["wq"].shape[0]
     (x, cache), _ = jax.lax.scan(body, (x, cache), (jnp.arange(count), params["layers"]))
     x = layers.rms_norm(x, params["final_norm"])
-    return layers.einsum("bd,dv->bv", x, params["unembed"]).astype(jnp.float32), cache
+    return jnp.einsum("bd,dv->bv", x, params["unembed"].astype(x.dtype)).astype(jnp.float32), cache
 
 
 def cached_attention(
@@ -144,14 +144,14 @@ def cached_attention(
     """Attend from one position to all before it: x [b, d] -> [b, d], and the cache with that position."""
     equation = "bd,dh->bh" if layer["wk"].ndim == 2 else "bd,dkh->bkh"
     angles = layers.rotary_angles(position, layer["wq"].shape[-1])
-    q = layers.rotary(layers.einsum("bd,dnh->bnh", x, layer["wq"]), angles)
-    k = layers.rotary(layers.einsum(equation, x, layer["wk"]), angles)
-    v = layers.einsum(equation, x, layer["wv"])
+    q = layers.rotary(jnp.einsum("bd,dnh->bnh", x, layer["wq"].astype(x.dtype)), angles)
+    k = layers.rotary(jnp.einsum(equation, x, layer["wk"].astype(x.dtype)), angles)
+    v = jnp.einsum(equation, x, layer["wv"].astype(x.dtype))
     cache = {"k": store(cache["k"], k, index, position), "v": store(cache["v"], v, index, position)}
     keys = jax.lax.dynamic_index_in_dim(cache["k"], index, keepdims=False)
     values = jax.lax.dynamic_index_in_dim(cache["v"], index, keepdims=False)
     mixed = attention(q, keys, values, jnp.arange(keys.shape[1]) <= position)
-    return layers.einsum("bnh,nhd->bd", mixed, layer["wo"]), cache
+    return jnp.einsum("bnh,nhd->bd", mixed, layer["wo"].astype(mixed.dtype)), cache
 
 
 def store(cache: jax.Array, entry: jax.Array, index: jax.Array, position: jax.Array) -> jax.Array:

@@ -20,14 +20,9 @@ Array = jax.Array
 Activation = Callable[[Array], Array]
 
 
-def einsum(equation: str, x: Array, w: Array) -> Array:
-    """Contract activations with a weight cast to their type."""
-    return jnp.einsum(equation, x, w.astype(x.dtype))
-
-
 def dense(x: Array, w: Array, b: Array) -> Array:
     """Apply an affine map: x [..., i], w [i, o], b [o] -> [..., o]."""
-    return einsum("...i,io->...o", x, w) + b.astype(x.dtype)
+    return jnp.einsum("...i,io->...o", x, w.astype(x.dtype)) + b.astype(x.dtype)
 
 
 def rms_norm(x: Array, scale: Array) -> Array:
@@ -106,15 +101,15 @@ def causal_attention(x: Array, layer: Mapping[str, Array]) -> Array:
     ``layer`` has wq [d, n, h], wk and wv [d, k, h] (or [d, h], multi-query) and wo [n, h, d].
     """
     shared = layer["wk"].ndim == 2
-    q = einsum("bsd,dnh->bsnh", x, layer["wq"])
-    k = einsum("bsd,dh->bsh" if shared else "bsd,dkh->bskh", x, layer["wk"])
-    v = einsum("bsd,dh->bsh" if shared else "bsd,dkh->bskh", x, layer["wv"])
+    q = jnp.einsum("bsd,dnh->bsnh", x, layer["wq"].astype(x.dtype))
+    k = jnp.einsum("bsd,dh->bsh" if shared else "bsd,dkh->bskh", x, layer["wk"].astype(x.dtype))
+    v = jnp.einsum("bsd,dh->bsh" if shared else "bsd,dkh->bskh", x, layer["wv"].astype(x.dtype))
     positions = jnp.arange(x.shape[1])
     angles = rotary_angles(positions, q.shape[-1])  # [s, h / 2]
     q = rotary(q, angles[:, None, :])
     k = rotary(k, angles if shared else angles[:, None, :])
     mixed = attention(q, k, v, positions[:, None] >= positions[None, :])
-    return einsum("bsnh,nhd->bsd", mixed, layer["wo"])
+    return jnp.einsum("bsnh,nhd->bsd", mixed, layer["wo"].astype(mixed.dtype))
 
 
 def feed_forward(x: Array, layer: Mapping[str, Array], activation: Activation = jax.nn.gelu) -> Array:
@@ -122,10 +117,10 @@ def feed_forward(x: Array, layer: Mapping[str, Array], activation: Activation = 
 
     ``layer`` has w_up [d, f], w_down [f, d] and, when the layer is gated, w_gate [d, f].
     """
-    up = einsum("...d,df->...f", x, layer["w_up"])
-    gate = einsum("...d,df->...f", x, layer["w_gate"]) if "w_gate" in layer else None
+    up = jnp.einsum("...d,df->...f", x, layer["w_up"].astype(x.dtype))
+    gate = jnp.einsum("...d,df->...f", x, layer["w_gate"].astype(x.dtype)) if "w_gate" in layer else None
     hidden = activation(up) if gate is None else activation(gate) * up
-    return einsum("...f,fd->...d", hidden, layer["w_down"])
+    return jnp.einsum("...f,fd->...d", hidden, layer["w_down"].astype(hidden.dtype))
 
 
 def embed(tokens: Array, table: Array, dtype: Any) -> Array:

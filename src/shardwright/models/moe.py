@@ -178,7 +178,7 @@ def forward(params: Any, tokens: jax.Array, sizes: MoeSizes) -> tuple[jax.Array,
     x = layers.embed(tokens, params["embed"], jnp.dtype(sizes.dtype))
     x, balances = jax.lax.scan(body, x, params["layers"])
     x = layers.rms_norm(x, params["final_norm"])
-    return layers.einsum("bsd,vd->bsv", x, params["embed"]), jnp.mean(balances)
+    return jnp.einsum("bsd,vd->bsv", x, params["embed"].astype(x.dtype)), jnp.mean(balances)
 
 
 def mixture(x: jax.Array, layer: Any, sizes: MoeSizes) -> tuple[jax.Array, jax.Array]:
@@ -190,8 +190,8 @@ def mixture(x: jax.Array, layer: Any, sizes: MoeSizes) -> tuple[jax.Array, jax.A
     combine, balance = route(grouped, layer["router"], sizes)
     dispatch = (combine > 0).astype(x.dtype)
     inputs = jnp.einsum("gtec,gtd->egcd", dispatch, grouped)
-    hidden = jax.nn.gelu(layers.einsum("egcd,edf->egcf", inputs, layer["w_up"]))
-    outputs = layers.einsum("egcf,efd->egcd", hidden, layer["w_down"])
+    hidden = jax.nn.gelu(jnp.einsum("egcd,edf->egcf", inputs, layer["w_up"].astype(inputs.dtype)))
+    outputs = jnp.einsum("egcf,efd->egcd", hidden, layer["w_down"].astype(hidden.dtype))
     y = jnp.einsum("gtec,egcd->gtd", combine.astype(x.dtype), outputs)
     return y.reshape(x.shape), balance
 

@@ -253,6 +253,7 @@ def attend(x: jax.Array, params: Any, groups: int) -> jax.Array:
     """Self-attention over all pixels: x [b, y, x, c] -> [b, y, x, c]."""
     batch, rows, columns, channels = x.shape
     y = layers.group_norm(x, params["norm"], groups).reshape(batch, rows * columns, channels)
-    q, k, v = (layers.einsum("bsd,dnh->bsnh", y, params[w]) for w in ("wq", "wk", "wv"))
-    y = layers.einsum("bsnh,nhd->bsd", layers.attention(q, k, v), params["wo"])
+    q, k, v = (jnp.einsum("bsd,dnh->bsnh", y, params[w].astype(y.dtype)) for w in ("wq", "wk", "wv"))
+    mixed = layers.attention(q, k, v)
+    y = jnp.einsum("bsnh,nhd->bsd", mixed, params["wo"].astype(mixed.dtype))
     return x + y.reshape(x.shape)

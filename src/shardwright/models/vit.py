@@ -134,7 +134,7 @@ def logits(params: Any, images: jax.Array, sizes: VitSizes) -> jax.Array:
     images = images.astype(jnp.dtype(sizes.dtype))
     patches = images.reshape(-1, side, sizes.patch, side, sizes.patch, sizes.channels)
     # Letters: y and x a patch's place in the image, p and q a pixel's place in the patch, c channels.
-    x = layers.einsum("bypxqc,pqcd->byxd", patches, params["patch"]["w"])
+    x = jnp.einsum("bypxqc,pqcd->byxd", patches, params["patch"]["w"].astype(patches.dtype))
     x = x.reshape(-1, side * side, sizes.width)
     x = x + params["patch"]["b"].astype(x.dtype) + params["positions"].astype(x.dtype)
     x = layers.apply_layers(block, x, params["layers"], scan=sizes.scan, remat=sizes.remat)
@@ -146,11 +146,11 @@ def block(x: jax.Array, layer: Any) -> jax.Array:
     """One transformer block: x [b, s, d] -> [b, s, d]."""
     y = layers.layer_norm(x, layer["attention_norm"])
     q, k, v = (
-        layers.einsum("bsd,dnh->bsnh", y, layer[w]) + layer[b].astype(x.dtype)
+        jnp.einsum("bsd,dnh->bsnh", y, layer[w].astype(y.dtype)) + layer[b].astype(x.dtype)
         for w, b in (("wq", "bq"), ("wk", "bk"), ("wv", "bv"))
     )
     mixed = layers.attention(q, k, v)
-    x = x + layers.einsum("bsnh,nhd->bsd", mixed, layer["wo"]) + layer["bo"].astype(x.dtype)
+    x = x + jnp.einsum("bsnh,nhd->bsd", mixed, layer["wo"].astype(mixed.dtype)) + layer["bo"].astype(x.dtype)
     y = layers.layer_norm(x, layer["mlp_norm"])
     y = jax.nn.gelu(layers.dense(y, layer["w_up"], layer["b_up"]))
     return x + layers.dense(y, layer["w_down"], layer["b_down"])
