@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import jax.numpy as jnp
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
@@ -38,7 +38,7 @@ def labelled_programs(draw):
         elif kind == "transpose":
             out = "".join(draw(st.permutations(list(x))))
             steps.append((kind, (i,), out))
-        elif kind == "reduce":
+        elif kind == "reduce" and len(x) > 1:  # no scalars: what is broadcast from one has no colour
             out = x[1:]
             steps.append((kind, (i,), out))
         elif kind == "broadcast":
@@ -47,7 +47,7 @@ def labelled_programs(draw):
             steps.append((kind, (i,), out))
         else:
             out = x
-            steps.append((kind, (i,), out))
+            steps.append(("twice" if kind == "reduce" else kind, (i,), out))
         tensors.append(out)
     return arguments, steps
 
@@ -103,7 +103,6 @@ def expected_classes(arguments, steps):
     return {frozenset(c) for c in classes.values()}
 
 
-@settings(max_examples=120, deadline=None)
 @given(labelled_programs())
 def test_colours_are_the_classes_of_labels(program):
     arguments, steps = program
@@ -122,7 +121,6 @@ def test_colours_are_the_classes_of_labels(program):
     assert not analysis.conflicts  # labels are distinct within each tensor and op
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.integers(1, 8).flatmap(
         lambda n: st.tuples(
@@ -150,7 +148,6 @@ def test_union_with_parity_agrees_with_trying_all_assignments(problem):
             assert relative == [union.find(k)[1] for k in inside]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(2, 4), st.integers(0, 2**32 - 1))
 def test_groups_partition_the_colours_and_copies_never_meet(depth, seed):
     random = np.random.default_rng(seed)
