@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from shardwright._collector import collector_paused
 from shardwright.analysis.colours import Colours, find_colours
 from shardwright.analysis.conflicts import CompatibilitySet, find_conflicts
 from shardwright.analysis.describe import Description, describe_groups
@@ -31,7 +32,8 @@ class Analysis:
     @cached_property
     def descriptions(self) -> tuple[Description, ...]:
         """One for each group, in the same order."""
-        return describe_groups(self.colours, self.conflicts, self.groups)
+        with collector_paused():
+            return describe_groups(self.colours, self.conflicts, self.groups)
 
     @cached_property
     def opaque(self) -> tuple[tuple[str, str, int], ...]:
@@ -59,7 +61,8 @@ class Analysis:
 
 def analyse_program(program: Program) -> Analysis:
     """Run every stage of the analysis."""
-    names = name_dimensions(program)
-    colours = find_colours(names)
-    conflicts = find_conflicts(colours)
-    return Analysis(program, names, colours, conflicts, find_groups(colours, conflicts))
+    with collector_paused():
+        names = name_dimensions(program)
+        colours = find_colours(names)
+        conflicts = find_conflicts(colours)
+        return Analysis(program, names, colours, conflicts, find_groups(colours, conflicts))

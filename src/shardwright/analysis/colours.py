@@ -43,10 +43,11 @@ class Colours:
     @cached_property
     def dims(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """For each colour its dimensions, as ``(value, dimension)`` in program order."""
-        out: list[list[tuple[int, int]]] = [[] for _ in range(self.count)]
-        for v, d, c in zip(*self.dim_table, strict=True):
-            out[c].append((int(v), int(d)))
-        return tuple(map(tuple, out))
+        values, dims, of = self.dim_table
+        order = np.argsort(of, kind="stable")
+        pairs = list(zip(values[order].tolist(), dims[order].tolist(), strict=True))
+        stops = np.cumsum(np.bincount(of, minlength=self.count)).tolist()
+        return tuple(tuple(pairs[start:stop]) for start, stop in zip([0, *stops], stops, strict=False))
 
     @cached_property
     def dim_table(self) -> tuple[Ints, Ints, Ints]:

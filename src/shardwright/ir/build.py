@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardwright import _jax
+from shardwright._collector import collector_paused
 from shardwright.errors import ModuleError
 from shardwright.ir.classes import REGION_ROLES, Classes, TensorType, text_attribute
 from shardwright.ir.loops import TripCounts, find_loops
-from shardwright.ir.program import Argument, Op, Program, Region, Source, Value
+from shardwright.ir.program import NO_ATTRIBUTES, Argument, Op, Program, Region, Source, Value
 from shardwright.ir.sources import Sources
 
 _TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
@@ -40,7 +39,7 @@ def build_program(
     comes from, for ops that have no line of their own.
     """
     _jax.populate_rules(module)
-    with module.context, _collector_paused():
+    with module.context, collector_paused():
         walk = _Walk(_functions(module), Sources(boundary), Classes(user_rules or {}))
         main = _main(walk.functions)
         block = main.regions[0].blocks[0]
@@ -64,18 +63,6 @@ def build_program(
         results=tuple(result_paths or (f"result.{i}" for i in range(len(walk.regions[0].results)))),
     )
     return replace(program, loops=find_loops(program, trip_counts))
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No garbage collection inside: nothing made here is garbage, and looking for some took a quarter of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _functions(module: Any) -> dict[str, Any]:
@@ -157,20 +144,10 @@ class _Walk:
         number = len(self.ops)
         source = self.sources.of(operation.location, caller)
         results = tuple([self._define(v, number, region) for v in operation.results])
-        cls = self.classes.of(
-            operation, name, [self._type_of[v] for v in operands], [self._type_of[v] for v in results]
-        )
-        op = Op(
-            kind=cls.kind,
-            operands=operands,
-            results=results,
-            rule=cls.rule,
-            region=region,
-            source=source,
-            signature=cls.number,
-            flops=cls.flops,
-            attributes=cls.attributes(operation),
-        )
+        types = self._type_of
+        cls = self.classes.of(operation, name, [types[v] for v in operands], [types[v] for v in results])
+        attributes = cls.attributes(operation) if cls.attributes else NO_ATTRIBUTES
+        op = Op(cls.kind, operands, results, cls.rule, region, source, cls.number, (), cls.flops, attributes)
         self.ops.append(op)
         self.operations.append(operation)
         roles = REGION_ROLES.get(name)

@@ -58,13 +58,13 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class OpClass:
-    """What the ops of one class share. ``attributes`` reads what is an op's own."""
+    """What the ops of one class share. ``attributes`` reads what is an op's own, if anything."""
 
     number: int
     kind: str
     rule: Rule
     flops: int
-    attributes: Callable[[Any], Attributes]
+    attributes: Callable[[Any], Attributes] | None
 
 
 @dataclass
@@ -79,13 +79,8 @@ class Classes:
         attributes = operation.attributes
         given = attributes["sdy.sharding_rule"] if "sdy.sharding_rule" in attributes else None
         more = _DISTINGUISHING.get(name)
-        key = (
-            name,
-            given,
-            len(operands),
-            (*operands, *results),
-            tuple([attributes[a] if a in attributes else None for a in more]) if more else None,
-        )
+        own = tuple([attributes[a] if a in attributes else None for a in more]) if more else None
+        key = (name, given, own, len(operands), *operands, *results)
         known = self._known.get(key)
         if known is None:
             ins, outs = [t.shape for t in operands], [t.shape for t in results]
@@ -189,10 +184,7 @@ def _convolution(attributes: Any, lhs: Shape, rhs: Shape, out: Shape) -> int:
     return convolution_flops(per_point, rhs[numbers.kernel_input_feature_dimension], windows)
 
 
-_NOTHING: Attributes = {}
-
-
-def _reader(name: str, results: Sequence[TensorType]) -> Callable[[Any], Attributes]:
+def _reader(name: str, results: Sequence[TensorType]) -> Callable[[Any], Attributes] | None:
     """How to read the few attributes of an op that later stages need."""
     if name == "stablehlo.constant" and not results[0].shape and results[0].dtype[0] in "iu":
         return lambda op: {"value": int(_jax.ir.DenseIntElementsAttr(op.attributes["value"])[0])}
@@ -202,7 +194,7 @@ def _reader(name: str, results: Sequence[TensorType]) -> Callable[[Any], Attribu
         return lambda op: {"target": text_attribute(op.attributes, "call_target_name", "")}
     if name in ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.select_and_scatter"):
         return lambda op: {"reducer": _reducer(op.regions[-1].blocks[0])}
-    return lambda _: _NOTHING
+    return None
 
 
 def _reducer(block: Any) -> str:

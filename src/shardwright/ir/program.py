@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from shardwright.ir.rules import Rule
 
-_NO_ATTRIBUTES: Mapping[str, Any] = {}
+NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Op(NamedTuple):
     signature: int
     regions: tuple[int, ...] = ()
     flops: int = 0
-    attributes: Mapping[str, Any] = _NO_ATTRIBUTES
+    attributes: Mapping[str, Any] = NO_ATTRIBUTES
 
 
 @dataclass(frozen=True, slots=True)
