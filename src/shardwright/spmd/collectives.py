@@ -1,0 +1,84 @@
+"""Collectives: what moves when a tensor changes its sharding, and how many bytes each device sends.
+
+Ring algorithms, per device (Thakur, Rabenseifner and Gropp, 2005; the formulas of "How to Scale Your Model", Google
+DeepMind 2025), for a group of n devices and a local result of B bytes: all-gather (n-1)/n · B of the gathered tensor,
+reduce-scatter (n-1)/n of the unreduced one, all-reduce twice that, all-to-all (n-1)/n of the local tensor, a permute all
+of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shardwright.spmd.state import MeshShape, Sharding
+
+ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER = "all-gather", "all-reduce", "reduce-scatter"
+ALL_TO_ALL, PERMUTE = "all-to-all", "collective-permute"
+
+
+class Move(NamedTuple):
+    """One collective on one tensor: its kind, the axes it runs over, and the bytes that each device sends."""
+
+    kind: str
+    axes: tuple[int, ...]
+    bytes: float
+
+
+def local_bytes(total_bytes: float, sharding: Sharding, mesh: MeshShape) -> float:
+    """Bytes of one device's part."""
+    for axes in sharding:
+        for axis in axes:
+            total_bytes /= mesh.sizes[axis]
+    return total_bytes
+
+
+def reshard(total_bytes: float, have: Sharding, want: Sharding, mesh: MeshShape) -> tuple[Move, ...]:
+    """What it takes to bring a tensor from one sharding to another.
+
+    An axis that is new is a local slice and free, and comes first because it makes the tensor smaller. An axis that
+    changes its dimension is an all-to-all, one that goes away an all-gather. What is left in another order is permuted.
+    """
+    if have == want:
+        return ()
+    place_have = {axis: d for d, axes in enumerate(have) for axis in axes}
+    place_want = {axis: d for d, axes in enumerate(want) for axis in axes}
+    size = local_bytes(total_bytes, have, mesh)
+    moves: list[Move] = []
+    for axis in place_want:
+        if axis not in place_have:
+            size /= mesh.sizes[axis]
+    for axis, d in place_have.items():
+        if axis in place_want and place_want[axis] != d:
+            n = mesh.sizes[axis]
+            moves.append(Move(ALL_TO_ALL, (axis,), size * (n - 1) / n))
+    gone = tuple(axis for axis in place_have if axis not in place_want)
+    if gone:
+        n = mesh.ways(gone)
+        size *= n
+        moves.append(Move(ALL_GATHER, gone, size * (n - 1) / n))
+    elif not moves and all(axis in place_have for axis in place_want):
+        moves.append(Move(PERMUTE, tuple(place_want), size))
+    return tuple(moves)
+
+
+def reduce_partial(
+    total_bytes: float, have: Sharding, partial: tuple[int, ...], want: Sharding, mesh: MeshShape
+) -> tuple[Move, ...]:
+    """From partial sums over some axes to a sharding: reduce-scatter onto an axis's new dimension, else all-reduce."""
+    moves: list[Move] = []
+    place_want = {axis: d for d, axes in enumerate(want) for axis in axes}
+    scattered = [list(axes) for axes in have]
+    size = local_bytes(total_bytes, have, mesh)
+    onto = tuple(axis for axis in partial if axis in place_want)
+    if onto:
+        n = mesh.ways(onto)
+        moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n))
+        size /= n
+        for axis in onto:
+            scattered[place_want[axis]].append(axis)
+    rest = tuple(axis for axis in partial if axis not in place_want)
+    if rest:
+        n = mesh.ways(rest)
+        moves.append(Move(ALL_REDUCE, rest, 2 * size * (n - 1) / n))
+    now = tuple(tuple(sorted(axes)) for axes in scattered)
+    return (*moves, *reshard(total_bytes, now, want, mesh))

@@ -1,0 +1,114 @@
+"""A program in a state: the sharding of every value, the assignment of every op, and the collectives this implies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardwright.ir.program import Program, Source
+from shardwright.spmd.assign import Assignment, Problem, assign, candidates
+from shardwright.spmd.collectives import Move, reshard
+from shardwright.spmd.shardings import Places, shard_values
+from shardwright.spmd.state import MeshShape, Sharding, State
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective that a state implies.
+
+    ``bytes`` is what each device sends, once; ``times`` how often it runs. ``where`` is "use" (an operand is brought to
+    what the op wants), "result" or "border" (of a loop or branch).
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    bytes: float
+    times: int
+    value: int
+    op: int
+    where: str
+    source: Source
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes that each device sends over the whole run."""
+        return self.bytes * self.times
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """``values[v]`` is a value's sharding, ``assignments[o]`` an op's, or None for loops, branches and barriers."""
+
+    places: Places
+    mesh: MeshShape
+    state: State
+    values: tuple[Sharding, ...]
+    assignments: tuple[Assignment | None, ...]
+
+    @property
+    def program(self) -> Program:
+        """The program that was partitioned."""
+        return self.places.analysis.program
+
+    @cached_property
+    def collectives(self) -> tuple[Collective, ...]:
+        """Everything that moves, in program order."""
+        out: list[Collective] = []
+        program, repeats = self.program, self.program.repeats.tolist()
+
+        def add(moves: tuple[Move, ...], value: int, o: int, where: str) -> None:
+            for move in moves:
+                if move.bytes:
+                    axes = tuple(self.mesh.names[a] for a in move.axes)
+                    source = program.ops[o].source
+                    out.append(Collective(move.kind, axes, move.bytes, repeats[o], value, o, where, source))
+
+        for o, (op, assignment) in enumerate(zip(program.ops, self.assignments, strict=True)):
+            if assignment is not None:
+                seen: set[tuple[int, Sharding]] = set()
+                for value, moves, want in zip(op.operands, assignment.before, assignment.operands, strict=True):
+                    if (value, want) not in seen:  # x * x gathers x once
+                        add(moves, value, o, "use")
+                    seen.add((value, want))
+                for value, moves in zip(op.results, assignment.after, strict=True):
+                    add(moves, value, o, "result")
+            else:
+                for a, b in program.ties(op):
+                    if not program.free[a]:
+                        moves = reshard(program.values[a].bytes, self.values[a], self.values[b], self.mesh)
+                        add(moves, a, o, "border")
+        return tuple(out)
+
+
+def partition_program(places: Places, mesh: MeshShape, state: State) -> Partitioned:
+    """Give every value its sharding and every op its assignment."""
+    program = places.analysis.program
+    values = shard_values(places, mesh, state)
+    on_list = [frozenset(entry.group for entry in entries) for entries in state.lists]
+    free = program.free.tolist()
+    known: dict[Problem, Assignment] = {}
+    allowed: dict[tuple[int, tuple[int, ...]], tuple[tuple[int, ...], ...]] = {}
+    assignments: list[Assignment | None] = []
+    for o, op in enumerate(program.ops):
+        if not op.rule.tensors:
+            assignments.append(None)
+            continue
+        groups = places.of_op[o]
+        choice = allowed.get((op.signature, groups))
+        if choice is None:
+            choice = allowed[op.signature, groups] = tuple(
+                candidates(op.rule, groups, found, size) for found, size in zip(on_list, mesh.sizes, strict=True)
+            )
+        problem = Problem(
+            op.signature,
+            tuple([values[v] for v in op.operands]),
+            tuple([values[v] for v in op.results]),
+            tuple([free[v] for v in op.operands]),
+            choice,
+        )
+        assignment = known.get(problem)
+        if assignment is None:
+            tensors = [(program.values[v].shape, program.values[v].dtype) for v in (*op.operands, *op.results)]
+            assignment = known[problem] = assign(op, problem, tensors, mesh)
+        assignments.append(assignment)
+    return Partitioned(places, mesh, state, tuple(values), tuple(assignments))

@@ -1,0 +1,121 @@
+"""The sharding of every value in a state: for each axis, the first colour on its list that the value has takes it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from shardwright.analysis import Analysis
+from shardwright.ir.program import Program
+from shardwright.spmd.state import MeshShape, Sharding, State
+
+
+class Pair(NamedTuple):
+    """A conflict as a place to look up: two places, and the number of its group's conflict, or -1 if it has no choice."""
+
+    sides: tuple[int, int]
+    conflict: int
+
+
+class Places:
+    """Which group each dimension of a value or factor of an op belongs to, and how its conflicts are decided."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        self.group_of_colour = {c: g for g, group in enumerate(analysis.groups) for c in group.colours}
+        self._pairs: dict[tuple[str, int], list[Pair]] = defaultdict(list)
+        for group in analysis.groups:
+            for k, conflict in enumerate(group.conflicts):
+                for s in conflict.sets:
+                    found = analysis.conflicts[s]
+                    for m in found.members:
+                        sides = m.sides() if found.consistent else (m.first, m.second)
+                        self._pairs[m.of, m.index].append(Pair(sides, k if found.consistent else -1))
+        colours, start = analysis.colours, analysis.names.dim_start
+        groups = [self.group_of_colour.get(c, -1) for c in colours.of.tolist()]
+        self.of_value = [tuple(groups[a:b]) for a, b in zip(start, start[1:], strict=False)]
+        start = analysis.names.factor_start
+        self.of_op = [tuple(groups[a:b]) for a, b in zip(start, start[1:], strict=False)]
+
+    def pairs(self, value: int) -> tuple[Pair, ...]:
+        """The conflicts of a value."""
+        return tuple(self._pairs.get(("value", value), ()))
+
+
+def winner(places: Iterable[int], pairs: Iterable[Pair], sides: tuple[int, ...]) -> int:
+    """Of several places of one colour, the one that every conflict's side points to; else the first."""
+    left = list(places)
+    losers = {
+        pair.sides[1 - (sides[pair.conflict] if 0 <= pair.conflict < len(sides) else 0)]
+        for pair in pairs
+        if set(pair.sides) <= set(left)
+    }
+    return next((p for p in left if p not in losers), left[0])
+
+
+def shard_values(places: Places, mesh: MeshShape, state: State) -> list[Sharding]:
+    """The sharding of every value of the program."""
+    program = places.analysis.program
+    whole = [_derived_from(program, state.whole_on(a)) for a in range(len(mesh.sizes))]
+    known: dict[object, Sharding] = {}
+    out: list[Sharding] = []
+    for v, value in enumerate(program.values):
+        groups = places.of_value[v]
+        pairs = places.pairs(v)
+        kept = tuple(v in values for values in whole)
+        key = (value.shape, groups, pairs, kept)
+        sharding = known.get(key)
+        if sharding is None:
+            sharding = known[key] = _shard(value.shape, groups, pairs, kept, mesh, state)
+        out.append(sharding)
+    return out
+
+
+def _shard(
+    shape: tuple[int, ...],
+    groups: tuple[int, ...],
+    pairs: tuple[Pair, ...],
+    kept_whole: tuple[bool, ...],
+    mesh: MeshShape,
+    state: State,
+) -> Sharding:
+    taken: list[list[int]] = [[] for _ in shape]
+    for axis, entries in enumerate(state.lists):
+        if kept_whole[axis]:
+            continue
+        for entry in entries:
+            dims = [d for d, g in enumerate(groups) if g == entry.group]
+            if not dims:
+                continue
+            d = winner(dims, pairs, entry.sides) if len(dims) > 1 else dims[0]
+            if shape[d] % (mesh.sizes[axis] * mesh.ways(tuple(taken[d]))) == 0:
+                taken[d].append(axis)
+                break
+    return tuple(tuple(axes) for axes in taken)
+
+
+def _derived_from(program: Program, arguments: frozenset[int]) -> frozenset[int]:
+    """The values computed from these arguments alone (constants, scalars and loop counters aside): casts and slices of
+    parameters that are to stay whole stay whole too."""
+    if not arguments:
+        return frozenset()
+    free = program.free
+    derived = set(arguments)
+
+    def neutral(v: int) -> bool:
+        return bool(free[v]) or not program.values[v].shape
+
+    for op in program.ops:
+        if op.kind == "while":
+            body = program.regions[op.regions[-1]]
+            for k, v in enumerate(op.operands):
+                if v in derived and body.results[k] == body.parameters[k]:
+                    derived.add(op.results[k])
+                    derived.update(program.regions[r].parameters[k] for r in op.regions)
+        elif op.kind == "optimization_barrier":
+            derived.update(b for a, b in zip(op.operands, op.results, strict=True) if a in derived)
+        elif op.operands and any(v in derived for v in op.operands):
+            if all(v in derived or neutral(v) for v in op.operands):
+                derived.update(op.results)
+    return frozenset(derived)
