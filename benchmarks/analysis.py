@@ -27,7 +27,7 @@ import shardwright
 from shardwright import _jax
 from shardwright.analysis import analyse_program
 from shardwright.frontend.trace import lower
-from shardwright.ir.build import build_program
+from shardwright.ir.build import read_module
 from shardwright.models import build
 
 LAYERS = (6, 12, 24, 48, 96)
@@ -44,7 +44,7 @@ def measure(layers: int, repeats: int) -> dict[str, float]:
         marks = [time.perf_counter()]
         module = _jax.copy_of(lowered)
         marks.append(time.perf_counter())
-        program = build_program(module)
+        program = read_module(module).program
         marks.append(time.perf_counter())
         analysis = analyse_program(program)
         marks.append(time.perf_counter())

@@ -4,6 +4,7 @@
   and StableHLO. There is no public way to read a module's ops, or to ask Shardy for an op's sharding rule.
 - ``jax._src.interpreters.mlir.make_ir_context``: an MLIR context that knows every dialect JAX emits; needed to parse
   a StableHLO file (a lowering brings its own context).
+- ``jax._src.export._export._module_to_bytecode``: the form in which an ``Exported`` holds its module.
 - ``Lowered._lowering.compile_args["kept_var_idx"]``: which arguments are left in the module.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
@@ -13,6 +14,7 @@ Tested on the versions in ``TESTED``; where an interface is missing, importing t
 
 from __future__ import annotations
 
+import io
 import os
 from typing import Any
 
@@ -33,11 +35,13 @@ def _unsupported(missing: str) -> UnsupportedJaxError:
 
 
 try:
+    from jax._src.export import _export
     from jax._src.interpreters import mlir as _jax_mlir
     from jaxlib.mlir import ir, passmanager
     from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
     _make_context = _jax_mlir.make_ir_context
+    _export._module_to_bytecode  # noqa: B018 (is it there?)
 except (ImportError, AttributeError) as error:
     raise _unsupported(str(error)) from error
 
@@ -49,13 +53,15 @@ __all__ = [
     "kept_arguments",
     "parse_module",
     "populate_rules",
+    "run_passes",
     "sdy",
+    "serialize",
     "stablehlo",
 ]
 
 # First every call gets a callee of its own, so that one op of the module is one op of the program; then Shardy writes
 # down, for each op it knows, which dimensions belong together.
-_RULES_PIPELINE = "builtin.module(sdy-flatten-call-graph,func.func(sdy-populate-op-sharding-rules))"
+_RULES_PIPELINE = "sdy-flatten-call-graph,func.func(sdy-populate-op-sharding-rules)"
 
 
 def copy_of(lowered: jax.stages.Lowered) -> Any:
@@ -67,6 +73,23 @@ def copy_of(lowered: jax.stages.Lowered) -> Any:
     if module is None:
         raise ModuleError("JAX returned no StableHLO module for this lowering.")
     return module.operation.clone()
+
+
+def serialize(module: Any) -> bytes:
+    """A module operation as the portable artifact that ``jax.export`` stores in an ``Exported``."""
+    output = io.BytesIO()
+    module.operation.write_bytecode(output)
+    with module.context:
+        return bytes(_export._module_to_bytecode(ir.Module.parse(output.getvalue())))
+
+
+def run_passes(module: Any, pipeline: str) -> None:
+    """Run Shardy's passes on a module operation, in place."""
+    with module.context:
+        try:
+            passmanager.PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
+        except ValueError as error:
+            raise _unsupported(f"Shardy's passes ({error})") from error
 
 
 def kept_arguments(lowered: jax.stages.Lowered) -> list[int]:
@@ -101,11 +124,7 @@ def parse_module(data: bytes) -> Any:
 
 def populate_rules(module: Any) -> None:
     """Give every op of the module (in place) the sharding rule that Shardy knows for it."""
-    with module.context:
-        try:
-            passmanager.PassManager.parse(_RULES_PIPELINE).run(module.operation)
-        except ValueError as error:
-            raise _unsupported(f"Shardy's passes ({error})") from error
+    run_passes(module, _RULES_PIPELINE)
 
 
 def installed_package_folders() -> tuple[str, ...]:

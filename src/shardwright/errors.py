@@ -23,3 +23,15 @@ class RuleError(ShardwrightError):
 
 class UnsupportedJaxError(ShardwrightError):
     """The installed JAX lacks an interface that Shardwright stands on."""
+
+
+class MeshError(ShardwrightError):
+    """A mesh, or a device list for one, does not fit."""
+
+
+class PinError(ShardwrightError):
+    """A decision or tactic names what is not there, or clashes with another; the message names both."""
+
+
+class PlanError(ShardwrightError):
+    """A plan does not fit this program, mesh or version, or cannot be carried out."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shardwright import _jax
 from shardwright.errors import ModuleError
-from shardwright.ir.build import build_program
+from shardwright.ir.build import read_module
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.program import Program, Source
 
@@ -28,9 +28,9 @@ def read_stablehlo(
     except ValueError as error:
         raise ModuleError(f"{file} is not a valid StableHLO module: {_reason(str(error))}") from None
     try:
-        return build_program(
+        return read_module(
             module, name=file.stem, origin=Source(str(file)), trip_counts=trip_counts, user_rules=rules
-        )
+        ).program
     except ModuleError as error:
         raise ModuleError(f"{file}: {error}") from None
 

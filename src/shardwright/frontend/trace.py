@@ -13,7 +13,7 @@ import numpy as np
 from shardwright import _jax
 from shardwright.errors import TraceError
 from shardwright.frontend.paths import join, leaf_paths, parameter_names
-from shardwright.ir.build import build_program
+from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.program import Program, Source
 
@@ -39,11 +39,22 @@ def trace(
     the program does not (a number, or a mapping from ``"file.py:42"`` or a glob to a number). ``rules`` maps targets of
     custom calls to sharding rules such as ``"b t d, d f -> b t f"``.
     """
-    lowering = lower(fn, args, platform)
+    return read(fn, lower(fn, args, platform), donate=donate, trip_counts=trip_counts, rules=rules).program
+
+
+def read(
+    fn: Callable[..., Any],
+    lowering: Lowering,
+    *,
+    donate: Sequence[int] = (),
+    trip_counts: TripCounts = None,
+    rules: Mapping[str, str] | None = None,
+) -> ReadModule:
+    """Read a lowering of ``fn`` into a program, and keep the module beside it."""
     paths = leaf_paths(lowering.names, lowering.shapes)
     kept = _jax.kept_arguments(lowering.lowered)
     donated = _donated_leaves(donate, lowering.shapes)
-    return build_program(
+    return read_module(
         _jax.copy_of(lowering.lowered),
         name=_name(fn),
         argument_paths=[paths[k] for k in kept],
@@ -67,8 +78,8 @@ class Lowering:
     result: Any
 
 
-def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = None) -> Lowering:
-    """Check the arguments, trace and lower, as ``jax.jit(fn)`` would."""
+def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = None, **jit_options: Any) -> Lowering:
+    """Check the arguments, trace and lower, as ``jax.jit(fn, **jit_options)`` would."""
     if not callable(fn):
         raise TraceError(f"expected a JAX function to partition, got {_a(fn)}; pass the function itself.")
     if platform is not None and platform not in PLATFORMS:
@@ -77,7 +88,7 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = No
     names = parameter_names(fn, len(args))
     shapes = tuple(_shapes(name, arg) for name, arg in zip(names, args, strict=True))
     try:
-        traced = jax.jit(fn).trace(*shapes)
+        traced = jax.jit(fn, **jit_options).trace(*shapes)
         lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
     except Exception as error:
         reason = str(error).strip().splitlines()

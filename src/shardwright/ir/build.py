@@ -17,7 +17,24 @@ from shardwright.ir.sources import Sources
 _TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 
 
-def build_program(
+@dataclass(frozen=True)
+class ReadModule:
+    """A program together with the MLIR that it was read from: the operation of each op, the block of each region."""
+
+    module: Any
+    program: Program
+    operations: list[Any]
+    blocks: list[Any]
+
+    def value(self, v: int) -> Any:
+        """The MLIR value that defines a value of the program."""
+        value = self.program.values[v]
+        if value.op >= 0:
+            return self.operations[value.op].results[self.program.ops[value.op].results.index(v)]
+        return self.blocks[value.region].arguments[self.program.regions[value.region].parameters.index(v)]
+
+
+def read_module(
     module: Any,
     *,
     name: str = "",
@@ -29,7 +46,7 @@ def build_program(
     user_rules: Mapping[str, str] | None = None,
     boundary: Sequence[str] = (),
     origin: Source | None = None,
-) -> Program:
+) -> ReadModule:
     """Read a module operation (changed in place: Shardy's rules are written on it) into a ``Program``.
 
     ``argument_paths``: names of the main function's arguments, else the module's own. ``unused_arguments``: paths of
@@ -62,7 +79,8 @@ def build_program(
         unused_arguments=tuple(unused_arguments),
         results=tuple(result_paths or (f"result.{i}" for i in range(len(walk.regions[0].results)))),
     )
-    return replace(program, loops=find_loops(program, trip_counts))
+    program = replace(program, loops=find_loops(program, trip_counts))
+    return ReadModule(module, program, walk.operations, walk.blocks)
 
 
 def _functions(module: Any) -> dict[str, Any]:
@@ -103,7 +121,7 @@ class _Walk:
     ops: list[Op] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
     operations: list[Any] = field(default_factory=list)
-    """The MLIR operation of each op."""
+    blocks: list[Any] = field(default_factory=list)
     _ids: dict[Any, int] = field(default_factory=dict)
     _types: dict[Any, TensorType] = field(default_factory=dict)
     _type_of: list[TensorType] = field(default_factory=list)
@@ -111,6 +129,7 @@ class _Walk:
     def region(self, block: Any, *, op: int, role: str, caller: Source) -> int:
         """Walk a block as a region of its own; returns the region's number."""
         number = len(self.regions)
+        self.blocks.append(block)
         self.regions.append(None)  # type: ignore[arg-type]  # filled below: the ops inside need the number now
         parameters = tuple(self._define(argument, -1, number) for argument in block.arguments)
         start = len(self.ops)

@@ -73,9 +73,7 @@ def candidates(rule: Rule, groups: tuple[int, ...], on_list: frozenset[int], axi
     )
 
 
-def _combinations(
-    rule: Rule, candidates: tuple[tuple[int, ...], ...], mesh: MeshShape
-) -> Iterator[tuple[int, ...]]:
+def _combinations(rule: Rule, candidates: tuple[tuple[int, ...], ...], mesh: MeshShape) -> Iterator[tuple[int, ...]]:
     choices = [(-1, *found) for found in candidates]
     if math.prod(map(len, choices)) > _MOST_COMBINATIONS:  # many axes: the first few of each axis's list do
         choices = [found[:3] for found in choices]
@@ -96,8 +94,7 @@ def _price(op: Op, factors: tuple[int, ...], problem: Problem, sizes: list[float
     operands, results = tuple(shardings[:count]), tuple(shardings[count:])
     partial = tuple(a for a, f in enumerate(factors) if f in rule.reduction)
     before = tuple(
-        () if problem.free[t] else reshard(sizes[t], have, operands[t], mesh)
-        for t, have in enumerate(problem.operands)
+        () if problem.free[t] else reshard(sizes[t], have, operands[t], mesh) for t, have in enumerate(problem.operands)
     )
     halo = tuple(a for a, f in enumerate(factors) if f in rule.halo)
     after = tuple(

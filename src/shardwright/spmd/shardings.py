@@ -97,7 +97,8 @@ def _shard(
 
 def _derived_from(program: Program, arguments: frozenset[int]) -> frozenset[int]:
     """The values computed from these arguments alone (constants, scalars and loop counters aside): casts and slices of
-    parameters that are to stay whole stay whole too."""
+    parameters that are to stay whole stay whole too.
+    """
     if not arguments:
         return frozenset()
     free = program.free

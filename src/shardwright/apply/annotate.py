@@ -1,0 +1,176 @@
+"""Writes a partitioned program's decisions into its module, as sharding constraints.
+
+Shardy's propagation is asked first: starting from the shardings of arguments and results, what would it do by itself?
+Constraints are added where an op is to read an operand in another sharding than the value has, and where a value would
+come out differently from the plan; then it is asked again, until the two agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright import _jax
+from shardwright.errors import ModuleError
+from shardwright.ir.build import ReadModule
+from shardwright.spmd import Partitioned, Sharding
+
+_TAG = "shardwright.op"
+_ROUNDS = 6
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """How much had to be said: constraints on definitions and on uses, of how many values; what was left differing."""
+
+    on_definitions: int
+    on_uses: int
+    values: int
+    differing: int
+
+
+def annotate(read: ReadModule, partitioned: Partitioned) -> Annotation:
+    """Constrain the module (in place) to the plan and drop Shardy's rules from it, which no compiler may see."""
+    writer = _Writer(read, partitioned)
+    with read.module.context:
+        on_uses = writer.constrain_uses()
+        writer.tag()
+        constrained: set[int] = set()
+        for round_ in range(_ROUNDS):
+            wrong = writer.differing() - constrained
+            if not wrong:
+                break
+            chosen = wrong if round_ >= _ROUNDS - 2 else writer.first_of(wrong)
+            for v in sorted(chosen):
+                writer.constrain_definition(v)
+            constrained |= chosen
+        left = len(writer.differing() - constrained) if constrained else 0
+        writer.untag()
+        _jax.run_passes(read.module, "func.func(sdy-drop-sharding-rules)")
+        read.module.operation.verify()
+    return Annotation(len(constrained), on_uses, len(read.program.values), left)
+
+
+class _Writer:
+    def __init__(self, read: ReadModule, partitioned: Partitioned) -> None:
+        self.read = read
+        self.plan = partitioned
+        self.program = read.program
+        self.mesh = _mesh_symbol(read.module, partitioned)
+
+    def attribute(self, sharding: Sharding) -> Any:
+        """A closed Shardy sharding."""
+        sdy, names = _jax.sdy, self.plan.mesh.names
+        dims = [
+            sdy.DimensionShardingAttr.get([sdy.AxisRefAttr.get(names[a]) for a in axes], is_closed=True)
+            for axes in sharding
+        ]
+        return sdy.TensorShardingAttr.get(self.mesh, dims)
+
+    def constrain_uses(self) -> int:
+        """Bring operands to what their ops want, where that moves anything."""
+        count = 0
+        for operation, op, assignment in zip(
+            self.read.operations, self.program.ops, self.plan.assignments, strict=True
+        ):
+            if assignment is None:
+                continue
+            made: dict[tuple[int, Sharding], Any] = {}
+            for t, (v, want, moves) in enumerate(
+                zip(op.operands, assignment.operands, assignment.before, strict=True)
+            ):
+                if not moves:
+                    continue
+                if (v, want) not in made:
+                    with _jax.ir.InsertionPoint(operation), operation.location:
+                        made[v, want] = _jax.sdy.ShardingConstraintOp(operation.operands[t], self.attribute(want)).result
+                    count += 1
+                operation.operands[t] = made[v, want]
+        return count
+
+    def constrain_definition(self, v: int) -> None:
+        """Constrain a value where it is defined, for all of its uses."""
+        value = self.read.value(v)
+        uses = list(value.uses)
+        owner = self.program.values[v].op
+        if owner >= 0:
+            operation = self.read.operations[owner]
+            place = _jax.ir.InsertionPoint.after(operation)
+            location = operation.location
+        else:
+            block = self.read.blocks[self.program.values[v].region]
+            place, location = _jax.ir.InsertionPoint.at_block_begin(block), _jax.ir.Location.unknown()
+        with place, location:
+            constrained = _jax.sdy.ShardingConstraintOp(value, self.attribute(self.plan.values[v])).result
+        for use in uses:
+            use.owner.operands[use.operand_number] = constrained
+
+    def tag(self) -> None:
+        """Number the operations, so that they can be told in a copy that passes have rewritten."""
+        number = _jax.ir.IntegerType.get_signless(64)
+        for o, operation in enumerate(self.read.operations):
+            operation.attributes[_TAG] = _jax.ir.IntegerAttr.get(number, o)
+
+    def untag(self) -> None:
+        """Take the numbers away again."""
+        for operation in self.read.operations:
+            del operation.attributes[_TAG]
+
+    def differing(self) -> set[int]:
+        """Values that Shardy's propagation would shard differently from the plan."""
+        copy = self.read.module.operation.clone()
+        _jax.run_passes(copy, "sdy-propagation-pipeline")
+        found: dict[int, list[Sharding | None]] = {}
+        _read_shardings(copy.operation, self.plan, found)
+        free = self.program.free
+        wrong: set[int] = set()
+        for o, op in enumerate(self.program.ops):
+            shardings = found.get(o)
+            for k, v in enumerate(op.results):
+                if free[v] or not self.program.values[v].shape:
+                    continue
+                actual = shardings[k] if shardings else None
+                if (actual or ((),) * len(self.program.values[v].shape)) != self.plan.values[v]:
+                    wrong.add(v)
+        return wrong
+
+    def first_of(self, wrong: set[int]) -> set[int]:
+        """Those whose own operands are right: the others may follow from them."""
+        out = set()
+        for v in wrong:
+            op = self.program.ops[self.program.values[v].op]
+            if op.regions or not any(operand in wrong for operand in op.operands):
+                out.add(v)
+        return out or wrong
+
+
+def _mesh_symbol(module: Any, plan: Partitioned) -> str:
+    """The symbol of the mesh that the module was lowered with."""
+    want = list(zip(plan.mesh.names, plan.mesh.sizes, strict=True))
+    for op in module.regions[0].blocks[0].operations:
+        if op.operation.name == "sdy.mesh":
+            mesh = _jax.sdy.MeshAttr(op.operation.attributes["mesh"])
+            axes = [(axis.name, axis.size) for axis in map(_jax.sdy.MeshAxisAttr, mesh.axes)]
+            if axes == want:
+                return str(_jax.ir.StringAttr(op.operation.attributes["sym_name"]).value)
+    raise ModuleError(f"the module was not lowered for the mesh {dict(want)}.")
+
+
+def _read_shardings(operation: Any, plan: Partitioned, found: dict[int, list[Sharding | None]]) -> None:
+    number = {name: a for a, name in enumerate(plan.mesh.names)}
+    sdy = _jax.sdy
+
+    def sharding(attribute: Any) -> Sharding:
+        dims = sdy.TensorShardingAttr(attribute).dimension_shardings
+        return tuple(
+            tuple(number[sdy.AxisRefAttr(axis).name] for axis in sdy.DimensionShardingAttr(dim).axes) for dim in dims
+        )
+
+    def visit(op: Any) -> Any:
+        attributes = op.attributes
+        if _TAG in attributes and "sdy.sharding" in attributes:
+            per_value = sdy.TensorShardingPerValueAttr(attributes["sdy.sharding"]).shardings
+            found[_jax.ir.IntegerAttr(attributes[_TAG]).value] = [sharding(s) for s in per_value]
+        return _jax.ir.WalkResult.ADVANCE
+
+    operation.walk(visit)

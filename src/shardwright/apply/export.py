@@ -1,0 +1,70 @@
+"""From a function and its shardings to a JAX callable that runs the annotated module."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax import export
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+
+from shardwright import _jax
+from shardwright.apply.annotate import Annotation, annotate
+from shardwright.errors import PlanError
+from shardwright.frontend.trace import lower, read
+from shardwright.ir.build import ReadModule
+from shardwright.spmd import MeshShape, Partitioned, Sharding
+
+
+def spec(sharding: Sharding, names: Sequence[str]) -> PartitionSpec:
+    """A value's sharding as JAX writes it, without trailing Nones."""
+    parts: list[Any] = [
+        None if not axes else names[axes[0]] if len(axes) == 1 else tuple(names[a] for a in axes) for axes in sharding
+    ]
+    while parts and parts[-1] is None:
+        parts.pop()
+    return PartitionSpec(*parts)
+
+
+def named(mesh: Any, specs: Any) -> Any:
+    """A tree of ``NamedSharding`` from a tree of ``PartitionSpec``."""
+    return jax.tree.map(lambda s: NamedSharding(mesh, s), specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
+
+
+def export_annotated(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    in_specs: Any,
+    out_specs: Any,
+    mesh: MeshShape,
+    platform: str,
+    partition: Callable[[ReadModule], Partitioned],
+    rules: Mapping[str, str] | None = None,
+) -> tuple[export.Exported, Annotation]:
+    """Lower ``fn`` with the planned shardings, annotate a copy of its module, and wrap it for ``jax.jit``.
+
+    ``partition`` derives the plan's state again on the module at hand. JAX constrains an ``Exported``'s arguments to the
+    shardings that it was exported with, so these must be the plan's own.
+    """
+    abstract = AbstractMesh(mesh.sizes, mesh.names, axis_types=(AxisType.Auto,) * len(mesh.sizes))
+    options = {"in_shardings": named(abstract, in_specs), "out_shardings": named(abstract, out_specs)}
+    lowering = lower(fn, args, platform, **options)
+    module = read(fn, lowering, rules=rules)
+    annotation = annotate(module, partition(module))
+    try:
+        exported = export.export(
+            jax.jit(fn, **options),
+            platforms=[platform],
+            disabled_checks=[export.DisabledSafetyCheck.custom_call(t) for t in _custom_calls(module)],
+        )(*lowering.shapes)
+    except NotImplementedError as error:
+        raise PlanError(f"JAX cannot export this program ({error}), so its plan can be read but not run.") from error
+    if list(exported.module_kept_var_idx) != _jax.kept_arguments(lowering.lowered):
+        raise PlanError("JAX exported this program with other arguments than it lowered it with; please report this.")
+    return dataclasses.replace(exported, mlir_module_serialized=_jax.serialize(module.module)), annotation
+
+
+def _custom_calls(module: ReadModule) -> set[str]:
+    return {op.attributes["target"] for op in module.program.ops if "target" in op.attributes}
