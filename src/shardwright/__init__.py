@@ -3,24 +3,38 @@
 from shardwright.analyse import analyse
 from shardwright.analysis import Analysis
 from shardwright.errors import (
+    MeshError,
     ModuleError,
+    PinError,
+    PlanError,
     RuleError,
     ShardwrightError,
     TargetError,
     TraceError,
     UnsupportedJaxError,
 )
+from shardwright.evaluate import evaluate, load
+from shardwright.plan import Plan
+from shardwright.space import Decision, Whole
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Analysis",
+    "Decision",
+    "MeshError",
     "ModuleError",
+    "PinError",
+    "Plan",
+    "PlanError",
     "RuleError",
     "ShardwrightError",
     "TargetError",
     "TraceError",
     "UnsupportedJaxError",
+    "Whole",
     "__version__",
     "analyse",
+    "evaluate",
+    "load",
 ]

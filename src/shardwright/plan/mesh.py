@@ -1,0 +1,47 @@
+"""Meshes as users give them: a dict, a jax Mesh or an AbstractMesh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh
+
+from shardwright.errors import MeshError
+from shardwright.spmd import MeshShape
+
+
+def mesh_shape(mesh: Any) -> MeshShape:
+    """The axes of a mesh in any of the forms that are allowed."""
+    if isinstance(mesh, MeshShape):
+        return mesh
+    if isinstance(mesh, (Mesh, AbstractMesh)):
+        return MeshShape.of(dict(mesh.shape))
+    if not isinstance(mesh, Mapping) or not mesh:
+        raise MeshError(f"a mesh is a dict such as {{'data': 4, 'model': 2}}, a jax Mesh or an AbstractMesh, not {mesh!r}.")
+    for name, size in mesh.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise MeshError(f"the mesh axis {name!r} needs a name such as 'data'.")
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise MeshError(f"the mesh axis {name!r} needs a whole number of devices, not {size!r}.")
+    return MeshShape.of(dict(mesh))
+
+
+def device_mesh(shape: MeshShape, devices: Sequence[Any] | None = None) -> Mesh:
+    """A jax Mesh of that shape over the given devices, by default all that JAX sees."""
+    found = list(jax.devices() if devices is None else devices)
+    if len(found) < shape.devices:
+        raise MeshError(
+            f"the mesh {dict(zip(shape.names, shape.sizes, strict=True))} needs {shape.devices} devices, but there are {len(found)}."
+        )
+    return Mesh(np.array(found[: shape.devices]).reshape(shape.sizes), shape.names)
+
+
+def check_mesh(shape: MeshShape, mesh: Mesh) -> None:
+    """A plan runs on any mesh of its own axes and sizes."""
+    if tuple(mesh.axis_names) != shape.names or tuple(mesh.devices.shape) != shape.sizes:
+        raise MeshError(
+            f"the plan is for the mesh {dict(zip(shape.names, shape.sizes, strict=True))}, not {dict(mesh.shape)}."
+        )

@@ -1,0 +1,101 @@
+"""What a user has decided, in any of the forms that are allowed, as decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jax.sharding import PartitionSpec
+
+from shardwright.analysis import Analysis
+from shardwright.errors import PinError
+from shardwright.space import Decision, Whole, expand
+from shardwright.space.decisions import axis_number, nearest, path_matches
+from shardwright.spmd import MeshShape, Partitioned
+
+Pin = Any
+"""A ``Decision``, ``Whole``, ``(axis, dimension)``, ``(axis, dimension, sides)``, ``"tactic:axis"``, or a mapping from
+argument paths to ``PartitionSpec``; or a list of these."""
+
+
+def as_decisions(analysis: Analysis, mesh: MeshShape, pins: Pin) -> list[Decision | Whole]:
+    """All pins as decisions, in order, each once."""
+    out: list[Decision | Whole] = []
+    for pin in _flat(pins):
+        for decision in _one(analysis, mesh, pin):
+            if decision not in out:
+                out.append(decision)
+    return out
+
+
+def check_specs(partitioned: Partitioned, pins: Pin) -> None:
+    """Every spec that was pinned must be what came out; else the message names what took its place."""
+    program, names = partitioned.program, partitioned.mesh.names
+    for pin in _flat(pins):
+        if not isinstance(pin, Mapping):
+            continue
+        for pattern, spec in pin.items():
+            for argument in program.arguments:
+                if not path_matches(pattern, argument.path):
+                    continue
+                have = [tuple(names[a] for a in axes) for axes in partitioned.values[argument.value]]
+                want = [_axes(entry) for entry in spec]
+                want += [()] * (len(have) - len(want))
+                if sorted(map(sorted, have)) != sorted(map(sorted, want)) or have != want:
+                    raise PinError(
+                        f"the pin {pattern!r}: {spec} clashes with the other pins: {argument.path} of shape "
+                        f"{list(program.values[argument.value].shape)} comes out as {tuple(have)}."
+                    )
+
+
+def _flat(pins: Pin) -> list[Any]:
+    if pins is None:
+        return []
+    if isinstance(pins, (str, Decision, Whole, Mapping)):
+        return [pins]
+    if isinstance(pins, tuple) and len(pins) in (2, 3) and all(isinstance(p, str) for p in pins[:2]) and ":" not in pins[0]:
+        return [pins]
+    if isinstance(pins, Sequence):
+        return [pin for found in pins for pin in _flat(found)]
+    raise PinError(f"a pin is a tactic such as 'fsdp:data', a decision, or specs by path, not {pins!r}.")
+
+
+def _one(analysis: Analysis, mesh: MeshShape, pin: Any) -> list[Decision | Whole]:
+    if isinstance(pin, (Decision, Whole)):
+        return [pin]
+    if isinstance(pin, str):
+        return expand(analysis, mesh, pin)
+    if isinstance(pin, tuple):
+        sides = tuple(pin[2]) if len(pin) == 3 else ()
+        return [Decision(pin[0], pin[1], sides)]
+    return [decision for pattern, spec in pin.items() for decision in _from_spec(analysis, mesh, pattern, spec)]
+
+
+def _from_spec(analysis: Analysis, mesh: MeshShape, pattern: str, spec: Any) -> list[Decision | Whole]:
+    if not isinstance(spec, PartitionSpec):
+        raise PinError(f"the pin {pattern!r} needs a PartitionSpec, not {spec!r}.")
+    program = analysis.program
+    found = [a for a in program.arguments if path_matches(pattern, a.path)]
+    if not found:
+        raise PinError(f"no argument matches the pin {pattern!r}{nearest(pattern, [a.path for a in program.arguments])}.")
+    out: list[Decision | Whole] = []
+    used = {name for entry in spec for name in _axes(entry)}
+    for argument in found:
+        shape = program.values[argument.value].shape
+        if len(spec) > len(shape):
+            raise PinError(f"the pin {pattern!r}: {spec} is longer than {argument.path} of shape {list(shape)}.")
+        for d, entry in enumerate(spec):
+            ways = 1
+            for name in _axes(entry):
+                ways *= mesh.sizes[axis_number(mesh, name, f"{pattern}: {spec}")]
+                if shape[d] % ways:
+                    raise PinError(f"the pin {pattern!r}: {spec} splits {argument.path}[{d}] of {shape[d]} into {ways}.")
+                out.append(Decision(name, f"{argument.path}[{d}]"))
+        out.extend(Whole(name, argument.path) for name in mesh.names if name not in used)
+    return out
+
+
+def _axes(entry: Any) -> tuple[str, ...]:
+    if entry is None:
+        return ()
+    return (entry,) if isinstance(entry, str) else tuple(entry)

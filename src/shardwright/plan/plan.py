@@ -1,0 +1,193 @@
+"""A plan: decisions about a function on a mesh, what they imply, and how to run it so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from shardwright.analysis import Analysis, analyse_program
+from shardwright.apply import Annotation, export_annotated, named, spec
+from shardwright.errors import PlanError
+from shardwright.frontend.paths import leaf_paths, parameter_names
+from shardwright.ir.build import ReadModule
+from shardwright.plan.mesh import check_mesh, device_mesh
+from shardwright.space import Decision, Whole, resolve
+from shardwright.space.decisions import nearest, path_matches
+from shardwright.spmd import Collective, MeshShape, Partitioned, Places, partition_program
+
+if TYPE_CHECKING:
+    from shardwright.verify.report import Verdict
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Decisions about ``fn(*args)`` on a mesh. Made by ``sw.evaluate`` or ``sw.load``.
+
+    ``args`` are shapes alone. ``decisions`` are in order: the first on an axis that a tensor has takes the axis.
+    """
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    result: Any
+    analysis: Analysis
+    partitioned: Partitioned
+    decisions: tuple[Decision | Whole, ...]
+    donate: tuple[int, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the function was traced with: ``trip_counts``, ``rules``."""
+
+    @property
+    def mesh(self) -> dict[str, int]:
+        """The mesh's axes and their sizes."""
+        shape = self.partitioned.mesh
+        return dict(zip(shape.names, shape.sizes, strict=True))
+
+    @cached_property
+    def in_specs(self) -> Any:
+        """A ``PartitionSpec`` for every leaf of the arguments, as a tuple shaped like them."""
+        planned = {a.path: spec(self._sharding(a.value, a.path), self._axes) for a in self.analysis.program.arguments}
+        specs = [planned.get(path, PartitionSpec()) for path in self._argument_paths]
+        return jax.tree.unflatten(jax.tree.structure(self.args), specs)
+
+    @cached_property
+    def out_specs(self) -> Any:
+        """A ``PartitionSpec`` for every leaf of the result, shaped like it."""
+        values = self.analysis.program.regions[0].results
+        leaves = jax.tree.leaves(self.result)
+        specs = [
+            spec(self.partitioned.values[v][: len(leaf.shape)], self._axes)
+            for v, leaf in zip(values, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(jax.tree.structure(self.result), specs)
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        """Every collective that the decisions imply."""
+        return self.partitioned.collectives
+
+    def make_mesh(self, devices: Sequence[Any] | None = None) -> Mesh:
+        """A jax Mesh of the plan's shape over the local devices, or those given."""
+        return device_mesh(self.partitioned.mesh, devices)
+
+    def jit(self, mesh: Mesh | None = None, **jit_options: Any) -> Any:
+        """``jax.jit`` of the function with every decision inside, donating as planned.
+
+        ``mesh`` is any mesh of the plan's axes and sizes: local devices, an ahead-of-time topology, several processes.
+        Further options go to ``jax.jit``.
+        """
+        mesh = mesh if mesh is not None else self.make_mesh()
+        check_mesh(self.partitioned.mesh, mesh)
+        exported, _ = self.export(_platform(mesh))
+        options = {"donate_argnums": self.donate, **jit_options}
+        called = exported.call
+        called.__name__ = getattr(self.fn, "__name__", "planned")
+        return jax.jit(called, in_shardings=named(mesh, self.in_specs), out_shardings=named(mesh, self.out_specs), **options)
+
+    def export(self, platform: str) -> tuple[jax.export.Exported, Annotation]:
+        """The annotated program for a platform, as ``jax.export`` has it, and how much had to be annotated."""
+        cache: dict[str, Any] = self.__dict__.setdefault("_exports", {})
+        if platform not in cache:
+            cache[platform] = export_annotated(
+                self.fn,
+                self.args,
+                self.in_specs,
+                self.out_specs,
+                self.partitioned.mesh,
+                platform,
+                self._again,
+                self.options.get("rules"),
+            )
+        found: tuple[jax.export.Exported, Annotation] = cache[platform]
+        return found
+
+    def place(self, tree: Any, mesh: Mesh | None = None, argument: int | str | None = None) -> Any:
+        """``jax.device_put`` of an argument, or of a part of one, by its specs.
+
+        ``argument`` is its position or path; by default the first argument that has the tree's structure.
+        """
+        mesh = mesh if mesh is not None else self.make_mesh()
+        check_mesh(self.partitioned.mesh, mesh)
+        specs = self._specs_for(tree, argument)
+        return jax.tree.map(lambda x, s: jax.device_put(x, NamedSharding(mesh, s)), tree, specs)
+
+    def verify(self, on: str, **options: Any) -> Verdict:
+        """Check the plan: ``"run"`` on CPU devices against the plain function, ``"shardy"`` against its collectives."""
+        from shardwright.verify import verify
+
+        return verify(self, on, **options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as JSON: the mesh and the decisions in words."""
+        from shardwright.plan.file import save
+
+        save(self, path)
+
+    def __str__(self) -> str:
+        from shardwright.plan.present import plan_text
+
+        return plan_text(self)
+
+    @property
+    def _axes(self) -> tuple[str, ...]:
+        return self.partitioned.mesh.names
+
+    @cached_property
+    def _argument_paths(self) -> list[str]:
+        return leaf_paths(parameter_names(self.fn, len(self.args)), self.args)
+
+    def _sharding(self, value: int, path: str) -> Any:
+        # A random key is one element to JAX and two or four words to the compiler; the words are never sharded.
+        leaf = jax.tree.leaves(self.args)[self._argument_paths.index(path)]
+        return self.partitioned.values[value][: len(getattr(leaf, "shape", ()))]
+
+    def _again(self, module: ReadModule) -> Partitioned:
+        """The plan's state on another lowering of the same function."""
+        analysis = analyse_program(module.program)
+        mesh = self.partitioned.mesh
+        return partition_program(Places(analysis), mesh, resolve(analysis, mesh, self.decisions))
+
+    def _specs_for(self, tree: Any, argument: int | str | None) -> Any:
+        if isinstance(argument, int):
+            if not 0 <= argument < len(self.args):
+                raise PlanError(f"there is no argument {argument}; the plan has {len(self.args)}.")
+            return self.in_specs[argument]
+        structure = jax.tree.structure(tree)
+        if argument is None:
+            for planned, specs in zip(self.args, self.in_specs, strict=True):
+                if jax.tree.structure(planned) == structure:
+                    return specs
+            raise PlanError("no argument has this structure; say which one it is with argument=.")
+        paths, leaves = self._argument_paths, jax.tree.leaves(self.in_specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
+        found = [s for path, s in zip(paths, leaves, strict=True) if path_matches(argument, path)]
+        if len(found) != structure.num_leaves:
+            raise PlanError(
+                f"{argument!r} matches {len(found)} leaves of the arguments, but {structure.num_leaves} were given"
+                f"{nearest(argument, paths)}."
+            )
+        return jax.tree.unflatten(structure, found)
+
+
+def _platform(mesh: Mesh) -> str:
+    platform = str(mesh.devices.flat[0].platform)
+    return {"gpu": "cuda"}.get(platform, platform)
+
+
+def make_plan(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    result: Any,
+    analysis: Analysis,
+    mesh: MeshShape,
+    decisions: Sequence[Decision | Whole],
+    donate: Sequence[int],
+    options: Mapping[str, Any],
+) -> Plan:
+    """Resolve decisions on an analysed program."""
+    partitioned = partition_program(Places(analysis), mesh, resolve(analysis, mesh, decisions))
+    return Plan(fn, args, result, analysis, partitioned, tuple(decisions), tuple(donate), dict(options))

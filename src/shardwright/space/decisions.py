@@ -1,0 +1,106 @@
+"""Decisions: what a person or a search says, in words; and the state that they amount to."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from shardwright.analysis import Analysis
+from shardwright.errors import PinError
+from shardwright.spmd import Entry, MeshShape, State
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Shard a dimension, and all that is sharded with it, over an axis, after the decisions before it on that axis.
+
+    ``dimension`` is a group's name, or any dimension of an argument that belongs to it (``"params.w1[1]"``). ``sides``
+    says which side is taken in each of the group's conflicts; those not said are 0.
+    """
+
+    axis: str
+    dimension: str
+    sides: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        sides = f" (side{'s' * (len(self.sides) > 1)} {', '.join(map(str, self.sides))})" if any(self.sides) else ""
+        return f"{self.axis}: {self.dimension}{sides}"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Keep an argument, by its path, a prefix of it or a glob, whole on an axis, with all that is only cast from it."""
+
+    axis: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.axis}: {self.path} stays whole"
+
+
+Decisions = Sequence[Decision | Whole]
+
+
+def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
+    """The state that decisions amount to on this program."""
+    lists: list[list[Entry]] = [[] for _ in mesh.names]
+    whole: list[set[int]] = [set() for _ in mesh.names]
+    for decision in decisions:
+        axis = axis_number(mesh, decision.axis, str(decision))
+        if isinstance(decision, Whole):
+            values = [a.value for a in analysis.program.arguments if path_matches(decision.path, a.path)]
+            if not values:
+                paths = [a.path for a in analysis.program.arguments]
+                raise PinError(f"no argument matches {decision.path!r}{nearest(decision.path, paths)}.")
+            whole[axis].update(values)
+            continue
+        group = find_group(analysis, decision.dimension)
+        count = len(analysis.groups[group].conflicts)
+        if len(decision.sides) > count:
+            raise PinError(f"{decision.dimension} has {count} conflicts, so it takes no more than {count} sides.")
+        if any(side not in (0, 1) for side in decision.sides):
+            raise PinError(f"a side is 0 or 1, but {decision} has {decision.sides}.")
+        if all(entry.group != group for entry in lists[axis]):
+            lists[axis].append(Entry(group, (*decision.sides, *(0,) * (count - len(decision.sides)))))
+    return State(tuple(map(tuple, lists)), tuple(map(frozenset, whole)) if any(whole) else ())
+
+
+def axis_number(mesh: MeshShape, axis: str, where: str) -> int:
+    """The number of an axis by its name."""
+    if axis not in mesh.names:
+        raise PinError(f"{where!r} names the axis {axis!r}, but the mesh has {', '.join(mesh.names)}.")
+    return mesh.names.index(axis)
+
+
+def find_group(analysis: Analysis, dimension: str) -> int:
+    """The group that goes by this name or that this dimension of an argument belongs to."""
+    names = [d.name for d in analysis.descriptions]
+    if dimension in names:
+        return names.index(dimension)
+    path, _, number = dimension.removesuffix("]").rpartition("[")
+    if number.isdigit():
+        for argument in analysis.program.arguments:
+            shape = analysis.program.values[argument.value].shape
+            if not fnmatchcase(argument.path, path):
+                continue
+            if int(number) >= len(shape):
+                raise PinError(f"{argument.path} has {len(shape)} dimensions, so there is no {dimension!r}.")
+            colour = int(analysis.colours.of_value(argument.value)[int(number)])
+            if colour >= 0:
+                return next(g for g, group in enumerate(analysis.groups) if colour in group.colours)
+            raise PinError(f"{dimension} has size 1 and cannot be sharded.")
+    known = [*names, *(a for d in analysis.descriptions for a in d.arguments)]
+    raise PinError(f"there is no dimension {dimension!r}{nearest(dimension, known)}.")
+
+
+def path_matches(pattern: str, path: str) -> bool:
+    """A path matches itself, a prefix of whole components, or a glob."""
+    return path == pattern or path.startswith(pattern + ".") or fnmatchcase(path, pattern)
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """The end of a sentence about an unknown name."""
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+    return f"; did you mean {' or '.join(close)}" if close else ""
