@@ -1,6 +1,6 @@
 """From a plan to an annotated module that JAX runs."""
 
 from shardwright.apply.annotate import Annotation, annotate
-from shardwright.apply.export import export_annotated, named, spec
+from shardwright.apply.export import Sharded, annotated_module, export_annotated, named, spec
 
-__all__ = ["Annotation", "annotate", "export_annotated", "named", "spec"]
+__all__ = ["Annotation", "Sharded", "annotate", "annotated_module", "export_annotated", "named", "spec"]

@@ -15,7 +15,8 @@ from shardwright.errors import ModuleError
 from shardwright.ir.build import ReadModule
 from shardwright.spmd import Partitioned, Sharding
 
-_TAG = "shardwright.op"
+TAG = "shardwright.op"
+"""Attribute with the number of the op that an operation is in the program; compilers pass over it."""
 _ROUNDS = 6
 
 
@@ -45,7 +46,6 @@ def annotate(read: ReadModule, partitioned: Partitioned) -> Annotation:
                 writer.constrain_definition(v)
             constrained |= chosen
         left = len(writer.differing() - constrained) if constrained else 0
-        writer.untag()
         _jax.run_passes(read.module, "func.func(sdy-drop-sharding-rules)")
         read.module.operation.verify()
     return Annotation(len(constrained), on_uses, len(read.program.values), left)
@@ -69,24 +69,22 @@ class _Writer:
 
     def constrain_uses(self) -> int:
         """Bring operands to what their ops want, where that moves anything."""
-        count = 0
+        made: dict[tuple[int, Any, Sharding], Any] = {}
         for operation, op, assignment in zip(
             self.read.operations, self.program.ops, self.plan.assignments, strict=True
         ):
             if assignment is None:
                 continue
-            made: dict[tuple[int, Sharding], Any] = {}
-            for t, (v, want, moves) in enumerate(
-                zip(op.operands, assignment.operands, assignment.before, strict=True)
-            ):
+            for t, (want, moves) in enumerate(zip(assignment.operands, assignment.before, strict=True)):
                 if not moves:
                     continue
-                if (v, want) not in made:
+                value = operation.operands[t]
+                key = (op.region, value, want)  # one for all uses in a body, before the first of them
+                if key not in made:
                     with _jax.ir.InsertionPoint(operation), operation.location:
-                        made[v, want] = _jax.sdy.ShardingConstraintOp(operation.operands[t], self.attribute(want)).result
-                    count += 1
-                operation.operands[t] = made[v, want]
-        return count
+                        made[key] = _jax.sdy.ShardingConstraintOp(value, self.attribute(want)).result
+                operation.operands[t] = made[key]
+        return len(made)
 
     def constrain_definition(self, v: int) -> None:
         """Constrain a value where it is defined, for all of its uses."""
@@ -109,12 +107,7 @@ class _Writer:
         """Number the operations, so that they can be told in a copy that passes have rewritten."""
         number = _jax.ir.IntegerType.get_signless(64)
         for o, operation in enumerate(self.read.operations):
-            operation.attributes[_TAG] = _jax.ir.IntegerAttr.get(number, o)
-
-    def untag(self) -> None:
-        """Take the numbers away again."""
-        for operation in self.read.operations:
-            del operation.attributes[_TAG]
+            operation.attributes[TAG] = _jax.ir.IntegerAttr.get(number, o)
 
     def differing(self) -> set[int]:
         """Values that Shardy's propagation would shard differently from the plan."""
@@ -168,9 +161,9 @@ def _read_shardings(operation: Any, plan: Partitioned, found: dict[int, list[Sha
 
     def visit(op: Any) -> Any:
         attributes = op.attributes
-        if _TAG in attributes and "sdy.sharding" in attributes:
+        if TAG in attributes and "sdy.sharding" in attributes:
             per_value = sdy.TensorShardingPerValueAttr(attributes["sdy.sharding"]).shardings
-            found[_jax.ir.IntegerAttr(attributes[_TAG]).value] = [sharding(s) for s in per_value]
+            found[_jax.ir.IntegerAttr(attributes[TAG]).value] = [sharding(s) for s in per_value]
         return _jax.ir.WalkResult.ADVANCE
 
     operation.walk(visit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from shardwright import _jax
 from shardwright.apply.annotate import Annotation, annotate
 from shardwright.errors import PlanError
-from shardwright.frontend.trace import lower, read
+from shardwright.frontend.trace import Lowering, lower, read
 from shardwright.ir.build import ReadModule
 from shardwright.spmd import MeshShape, Partitioned, Sharding
 
@@ -33,29 +34,44 @@ def named(mesh: Any, specs: Any) -> Any:
     return jax.tree.map(lambda s: NamedSharding(mesh, s), specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
 
 
-def export_annotated(
-    fn: Callable[..., Any],
-    args: Sequence[Any],
-    in_specs: Any,
-    out_specs: Any,
-    mesh: MeshShape,
-    platform: str,
-    partition: Callable[[ReadModule], Partitioned],
-    rules: Mapping[str, str] | None = None,
-) -> tuple[export.Exported, Annotation]:
-    """Lower ``fn`` with the planned shardings, annotate a copy of its module, and wrap it for ``jax.jit``.
+@dataclass(frozen=True)
+class Sharded:
+    """A function with the shardings of its arguments and results, and how to partition its inside."""
 
-    ``partition`` derives the plan's state again on the module at hand. JAX constrains an ``Exported``'s arguments to the
-    shardings that it was exported with, so these must be the plan's own.
+    fn: Callable[..., Any]
+    args: Sequence[Any]
+    in_specs: Any
+    out_specs: Any
+    mesh: MeshShape
+    partition: Callable[[ReadModule], Partitioned]
+    """Derives the plan's state again on the module at hand."""
+    rules: Mapping[str, str] | None = None
+
+    @property
+    def jit_options(self) -> dict[str, Any]:
+        """Shardings on an abstract mesh: no device is needed to lower or export."""
+        abstract = AbstractMesh(self.mesh.sizes, self.mesh.names, axis_types=(AxisType.Auto,) * len(self.mesh.sizes))
+        return {"in_shardings": named(abstract, self.in_specs), "out_shardings": named(abstract, self.out_specs)}
+
+
+def annotated_module(sharded: Sharded, platform: str) -> tuple[Lowering, ReadModule, Partitioned, Annotation]:
+    """Lower the function with the planned shardings and constrain a copy of its module to the plan."""
+    lowering = lower(sharded.fn, sharded.args, platform, **sharded.jit_options)
+    module = read(sharded.fn, lowering, rules=sharded.rules)
+    partitioned = sharded.partition(module)
+    return lowering, module, partitioned, annotate(module, partitioned)
+
+
+def export_annotated(sharded: Sharded, platform: str) -> tuple[export.Exported, Annotation]:
+    """The annotated module, wrapped so that ``jax.jit`` can run it.
+
+    JAX constrains an ``Exported``'s arguments to the shardings that it was exported with, so these must be the plan's
+    own; only the module inside is exchanged for the annotated one.
     """
-    abstract = AbstractMesh(mesh.sizes, mesh.names, axis_types=(AxisType.Auto,) * len(mesh.sizes))
-    options = {"in_shardings": named(abstract, in_specs), "out_shardings": named(abstract, out_specs)}
-    lowering = lower(fn, args, platform, **options)
-    module = read(fn, lowering, rules=rules)
-    annotation = annotate(module, partition(module))
+    lowering, module, _, annotation = annotated_module(sharded, platform)
     try:
         exported = export.export(
-            jax.jit(fn, **options),
+            jax.jit(sharded.fn, **sharded.jit_options),
             platforms=[platform],
             disabled_checks=[export.DisabledSafetyCheck.custom_call(t) for t in _custom_calls(module)],
         )(*lowering.shapes)

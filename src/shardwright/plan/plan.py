@@ -12,7 +12,7 @@ import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardwright.analysis import Analysis, analyse_program
-from shardwright.apply import Annotation, export_annotated, named, spec
+from shardwright.apply import Annotation, Sharded, export_annotated, named, spec
 from shardwright.errors import PlanError
 from shardwright.frontend.paths import leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule
@@ -85,26 +85,26 @@ class Plan:
         check_mesh(self.partitioned.mesh, mesh)
         exported, _ = self.export(_platform(mesh))
         options = {"donate_argnums": self.donate, **jit_options}
-        called = exported.call
-        called.__name__ = getattr(self.fn, "__name__", "planned")
-        return jax.jit(called, in_shardings=named(mesh, self.in_specs), out_shardings=named(mesh, self.out_specs), **options)
+
+        def planned(*args: Any) -> Any:
+            return exported.call(*args)
+
+        planned.__name__ = planned.__qualname__ = getattr(self.fn, "__name__", "planned")
+        return jax.jit(planned, in_shardings=named(mesh, self.in_specs), out_shardings=named(mesh, self.out_specs), **options)
 
     def export(self, platform: str) -> tuple[jax.export.Exported, Annotation]:
         """The annotated program for a platform, as ``jax.export`` has it, and how much had to be annotated."""
         cache: dict[str, Any] = self.__dict__.setdefault("_exports", {})
         if platform not in cache:
-            cache[platform] = export_annotated(
-                self.fn,
-                self.args,
-                self.in_specs,
-                self.out_specs,
-                self.partitioned.mesh,
-                platform,
-                self._again,
-                self.options.get("rules"),
-            )
+            cache[platform] = export_annotated(self.sharded, platform)
         found: tuple[jax.export.Exported, Annotation] = cache[platform]
         return found
+
+    @property
+    def sharded(self) -> Sharded:
+        """The function with its planned shardings, ready to be annotated."""
+        mesh, rules = self.partitioned.mesh, self.options.get("rules")
+        return Sharded(self.fn, self.args, self.in_specs, self.out_specs, mesh, self._again, rules)
 
     def place(self, tree: Any, mesh: Mesh | None = None, argument: int | str | None = None) -> Any:
         """``jax.device_put`` of an argument, or of a part of one, by its specs.

@@ -55,6 +55,7 @@ def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
                 paths = [a.path for a in analysis.program.arguments]
                 raise PinError(f"no argument matches {decision.path!r}{nearest(decision.path, paths)}.")
             whole[axis].update(values)
+            whole[axis].update(_carried_to(analysis, decision.path))
             continue
         group = find_group(analysis, decision.dimension)
         count = len(analysis.groups[group].conflicts)
@@ -65,6 +66,29 @@ def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
         if all(entry.group != group for entry in lists[axis]):
             lists[axis].append(Entry(group, (*decision.sides, *(0,) * (count - len(decision.sides)))))
     return State(tuple(map(tuple, lists)), tuple(map(frozenset, whole)) if any(whole) else ())
+
+
+def _carried_to(analysis: Analysis, pattern: str) -> list[int]:
+    """The results that matching arguments become, by path and type: ``state.params.w`` → ``result.0.params.w``.
+
+    What stays whole must stay whole from step to step.
+    """
+    program = analysis.program
+
+    def tail(path: str, skip: int) -> str:
+        return path.split(".", skip)[-1]
+
+    wanted = {
+        (tail(a.path, 1), program.values[a.value].shape, program.values[a.value].dtype)
+        for a in program.arguments
+        if path_matches(pattern, a.path)
+    }
+    return [
+        v
+        for path, v in zip(program.results, program.regions[0].results, strict=True)
+        for skip in (1, 2)
+        if (tail(path, skip), program.values[v].shape, program.values[v].dtype) in wanted
+    ]
 
 
 def axis_number(mesh: MeshShape, axis: str, where: str) -> int:

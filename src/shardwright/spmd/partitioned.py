@@ -63,13 +63,13 @@ class Partitioned:
                     source = program.ops[o].source
                     out.append(Collective(move.kind, axes, move.bytes, repeats[o], value, o, where, source))
 
+        seen: set[tuple[int, int, Sharding]] = set()
         for o, (op, assignment) in enumerate(zip(program.ops, self.assignments, strict=True)):
             if assignment is not None:
-                seen: set[tuple[int, Sharding]] = set()
                 for value, moves, want in zip(op.operands, assignment.before, assignment.operands, strict=True):
-                    if (value, want) not in seen:  # x * x gathers x once
+                    if moves and (op.region, value, want) not in seen:  # gathered once for all its uses in a body
                         add(moves, value, o, "use")
-                    seen.add((value, want))
+                        seen.add((op.region, value, want))
                 for value, moves in zip(op.results, assignment.after, strict=True):
                     add(moves, value, o, "result")
             else:

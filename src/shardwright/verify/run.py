@@ -1,0 +1,63 @@
+"""Runs a plan on as many CPU devices as its mesh has, in a process of its own, against the plain function."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax import export
+
+from shardwright.errors import PlanError
+from shardwright.verify.report import Verdict
+
+if TYPE_CHECKING:
+    from shardwright.plan import Plan
+
+PLATFORM = "cpu"
+
+
+def verify_run(plan: Plan, *, seed: int = 0, timeout_seconds: float = 600.0) -> Verdict:
+    """Random inputs through both programs; every leaf of the result must agree within its type's tolerance."""
+    planned, _ = plan.export(PLATFORM)
+    try:
+        plain = export.export(
+            jax.jit(plan.fn), platforms=[PLATFORM], disabled_checks=planned.disabled_safety_checks
+        )(*plan.args)
+    except NotImplementedError as error:
+        raise PlanError(f"JAX cannot export this program ({error}), so it cannot be run in a process of its own.") from error
+    with tempfile.TemporaryDirectory(prefix="shardwright-") as folder:
+        Path(folder, "plain").write_bytes(plain.serialize())
+        Path(folder, "planned").write_bytes(planned.serialize())
+        Path(folder, "task.json").write_text(json.dumps({"mesh": plan.mesh, "seed": seed}))
+        found = _child(folder, plan.partitioned.mesh.devices, timeout_seconds)
+    if "crash" in found:
+        return Verdict("run", False, found["crash"], found)
+    paths = plan.analysis.program.results
+    worst = found["worst"]
+    path = paths[worst["leaf"]] if worst["leaf"] < len(paths) else "result"
+    message = (
+        f"the largest difference is {worst['error']:.2g} of {path}'s largest entry, where {worst['tolerance']:.2g} is "
+        f"allowed ({found['leaves']} leaves on {plan.partitioned.mesh.devices} devices)"
+    )
+    return Verdict("run", found["ok"], message, found)
+
+
+def _child(folder: str, devices: int, timeout_seconds: float) -> dict[str, Any]:
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+    environment.pop("XLA_FLAGS", None)  # a device count in there would contradict ours
+    command = [sys.executable, "-m", "shardwright.verify.run_child", folder]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return {"crash": f"it did not end within {timeout_seconds:.0f} seconds"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"crash": f"the process ended with {done.returncode}: {last[:300]}", "stderr": done.stderr[-4000:]}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found

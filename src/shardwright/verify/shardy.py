@@ -1,0 +1,174 @@
+"""Shardy's explicit collectives for the annotated module, beside those that the plan implies."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shardwright import _jax
+from shardwright.apply import annotated_module
+from shardwright.apply.annotate import TAG
+from shardwright.ir.program import Source, bits_of
+from shardwright.ir.sources import Sources
+from shardwright.spmd import MeshShape
+from shardwright.spmd.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
+from shardwright.verify.report import Verdict
+
+if TYPE_CHECKING:
+    from shardwright.plan import Plan
+
+AGREEMENT = 0.10
+_AXIS = re.compile(r'"([^"]+)"(?::\(\d+\)(\d+))?')
+"""An axis by its name, or a part of one: ``"x":(1)2``."""
+_PIPELINE = (
+    "sdy-propagation-pipeline,"
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives)"
+)
+_KINDS = {
+    "sdy.all_gather": ALL_GATHER,
+    "sdy.all_reduce": ALL_REDUCE,
+    "sdy.reduce_scatter": REDUCE_SCATTER,
+    "sdy.all_to_all": ALL_TO_ALL,
+    "sdy.collective_permute": PERMUTE,
+}
+
+
+@dataclass(frozen=True)
+class ShardyCollective:
+    """A collective in Shardy's program: ``bytes`` that each device sends, once, and how often."""
+
+    kind: str
+    bytes: float
+    times: int
+    source: Source
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes that each device sends over the whole run."""
+        return self.bytes * self.times
+
+
+def verify_shardy(plan: Plan, *, platform: str = "cpu") -> Verdict:
+    """Bytes by kind, ours and Shardy's; ok if the totals agree within a tenth."""
+    theirs = shardy_collectives(plan, platform)
+    ours_by, theirs_by = _by_kind(plan.collectives), _by_kind(theirs)
+    ours, total = sum(ours_by.values()), sum(theirs_by.values())
+    ratio = ours / total if total else (1.0 if not ours else math.inf)
+    figures = {
+        "ours_bytes": ours_by,
+        "shardy_bytes": theirs_by,
+        "ours_counts": _counts(plan.collectives),
+        "shardy_counts": _counts(theirs),
+        "ratio": ratio,
+        "differences": _differences(plan.collectives, theirs),
+    }
+    message = f"the plan implies {ours / 1e6:,.1f} MB from each device, Shardy's program moves {total / 1e6:,.1f} MB"
+    return Verdict("shardy", abs(ratio - 1) <= AGREEMENT, message, figures)
+
+
+def shardy_collectives(plan: Plan, platform: str = "cpu") -> tuple[ShardyCollective, ...]:
+    """What Shardy's own passes turn the annotated module into."""
+    _, module, partitioned, _ = annotated_module(plan.sharded, platform)
+    _jax.run_passes(module.module, _PIPELINE)
+    trips = {loop.op: loop.trips for loop in partitioned.program.loops}
+    sources = Sources()
+    functions = {
+        _jax.ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
+        for op in module.module.regions[0].blocks[0].operations
+        if op.operation.name == "func.func"
+    }
+    out: list[ShardyCollective] = []
+
+    def visit(block: Any, times: int, caller: Source) -> None:
+        for view in block.operations:
+            op = view.operation
+            if op.name in _KINDS:
+                for kind, sent in _sent(op, plan.partitioned.mesh):
+                    if sent:
+                        out.append(ShardyCollective(kind, sent, times, sources.of(op.location, caller)))
+            elif op.name == "func.call":
+                callee = functions[_jax.ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+                visit(callee.regions[0].blocks[0], times, sources.of(op.location, caller))
+            elif op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.named_computation"):
+                number = _jax.ir.IntegerAttr(op.attributes[TAG]).value if TAG in op.attributes else -1
+                for region in op.regions:
+                    visit(region.blocks[0], times * trips.get(number, 1), caller)
+
+    with module.module.context:
+        main = functions["main"]
+        visit(main.regions[0].blocks[0], 1, Source())
+    return tuple(out)
+
+
+def _sent(op: Any, mesh: MeshShape) -> list[tuple[str, float]]:
+    """What each device sends for one of Shardy's collectives, by the same ring formulas as for our own."""
+    sizes = dict(zip(mesh.names, mesh.sizes, strict=True))
+
+    def ways(axes: Iterable[tuple[str, str]]) -> int:
+        return math.prod(int(part) if part else sizes[axis] for axis, part in axes)
+
+    type_ = op.results[0].type
+    total = math.prod(type_.shape) * bits_of(str(type_.element_type)) / 8
+    local = total / ways(_axes(op, "out_sharding"))
+    kind = _KINDS[op.name]
+    if kind == ALL_GATHER:
+        n = ways(_axes(op, "gathering_axes"))
+        return [(kind, local * (n - 1) / n)]
+    if kind == REDUCE_SCATTER:
+        return [(kind, local * (ways(_axes(op, "reduce_scatter_axes")) - 1))]
+    if kind == ALL_TO_ALL:
+        n = ways(_axes(op, "params"))
+        return [(kind, local * (n - 1) / n)]
+    if kind == ALL_REDUCE:
+        # Where each device keeps only a slice of the sum, the compilers reduce-scatter over the axes of the slice and
+        # all-reduce the smaller rest over the others (seen in the TPU compiler's output).
+        scattered = _sliced_axes(op)
+        n, m = ways(scattered), ways(_axes(op, "reduction_axes") - scattered)
+        return [(REDUCE_SCATTER, local * (n - 1) / n), (ALL_REDUCE, 2 * local / n * (m - 1) / m)]
+    return [(kind, local)]
+
+
+def _axes(op: Any, attribute: str) -> set[tuple[str, str]]:
+    """The axes named in an attribute; Shardy's bindings give no way to lists of axes but their text."""
+    return set(_AXIS.findall(str(op.attributes[attribute])))
+
+
+def _sliced_axes(op: Any) -> set[tuple[str, str]]:
+    """Of an all-reduce's axes those along which every user keeps its slice."""
+    found = _axes(op, "reduction_axes")
+    users = [use.owner.operation for use in op.results[0].uses]
+    for user in users:
+        found &= _axes(user, "slicing_axes") if user.name == "sdy.all_slice" else set()
+    return found if users else set()
+
+
+def _by_kind(collectives: Iterable[Any]) -> dict[str, float]:
+    out: dict[str, float] = defaultdict(float)
+    for c in collectives:
+        out[c.kind] += c.total_bytes
+    return dict(out)
+
+
+def _counts(collectives: Iterable[Any]) -> dict[str, int]:
+    out: dict[str, int] = defaultdict(int)
+    for c in collectives:
+        out[c.kind] += c.times
+    return dict(out)
+
+
+def _differences(ours: Iterable[Any], theirs: Iterable[Any]) -> list[dict[str, Any]]:
+    """Source lines at which the bytes differ, largest first."""
+    at: dict[tuple[str, bool], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for k, side in enumerate((ours, theirs)):
+        for c in side:
+            at[str(c.source), c.source.backward][k] += c.total_bytes
+    rows = [
+        {"at": source + (", backward" if backward else ""), "ours": a, "shardy": b}
+        for (source, backward), (a, b) in at.items()
+        if abs(a - b) > 0.01 * max(a, b)
+    ]
+    return sorted(rows, key=lambda r: -abs(float(r["ours"]) - float(r["shardy"])))[:20]
