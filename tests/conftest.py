@@ -1,8 +1,9 @@
-"""Set up before JAX starts: tests run on the CPU, whatever else is installed."""
+"""Set up before JAX starts: tests run on eight CPU devices, whatever else is installed."""
 
 import os
 
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 
 from hypothesis import settings
 

@@ -114,6 +114,8 @@ class Roles:
     @cached_property
     def sequence(self) -> int | None:
         """A group that lies beside the batch in an argument and that weights lack, or that meets itself (attention)."""
+        if any(c.consistent for c in self.analysis.groups[self.batch].conflicts):
+            return self.batch  # a batch of one: the sequence is all that there is to run over
         described = self.analysis.descriptions
         beside = {g for groups in self.groups_of_arguments.values() if self.batch in groups for g in groups} - {-1, self.batch}
         in_weights = {g for w in self.weights for g in self.groups_of_arguments[w]}

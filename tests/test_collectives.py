@@ -1,0 +1,52 @@
+"""Bytes that collectives move, against values worked out by hand (ring algorithms; see the module for the source)."""
+
+import pytest
+
+from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reshard
+from shardwright.spmd.state import MeshShape
+
+MESH = MeshShape.of({"x": 4, "y": 2})
+X, Y = 0, 1
+TENSOR = 800.0
+
+
+def test_local_bytes():
+    assert local_bytes(TENSOR, ((X,), (Y,)), MESH) == 100
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "moves"),
+    [
+        (((X,), ()), ((X,), ()), []),
+        (((), ()), ((X,), (Y,)), []),  # slices are local
+        (((X,), ()), ((), ()), [Move("all-gather", (X,), 800 * 3 / 4)]),
+        (((X, Y), ()), ((), ()), [Move("all-gather", (X, Y), 800 * 7 / 8)]),
+        (((X,), (Y,)), ((X,), ()), [Move("all-gather", (Y,), 200 * 1 / 2)]),
+        (((X,), ()), ((), (X,)), [Move("all-to-all", (X,), 200 * 3 / 4)]),
+        (((X,), ()), ((), (X, Y)), [Move("all-to-all", (X,), 100 * 3 / 4)]),  # sliced over y first
+        (((X,), (Y,)), ((Y,), ()), [Move("all-to-all", (Y,), 100 * 1 / 2), Move("all-gather", (X,), 400 * 3 / 4)]),
+        (((Y, X), ()), ((X, Y), ()), [Move("collective-permute", (X, Y), 100)]),
+    ],
+)
+def test_reshard(have, want, moves):
+    assert list(reshard(TENSOR, have, want, MESH)) == moves
+
+
+@pytest.mark.parametrize(
+    ("have", "partial", "want", "moves"),
+    [
+        (((), ()), (X,), ((), ()), [Move("all-reduce", (X,), 2 * 800 * 3 / 4)]),
+        (((), ()), (X,), ((X,), ()), [Move("reduce-scatter", (X,), 800 * 3 / 4)]),
+        (((Y,), ()), (X,), ((Y,), ()), [Move("all-reduce", (X,), 2 * 400 * 3 / 4)]),
+        (
+            ((), ()),
+            (X, Y),
+            ((X,), ()),
+            [Move("reduce-scatter", (X,), 800 * 3 / 4), Move("all-reduce", (Y,), 2 * 200 * 1 / 2)],
+        ),
+        (((), ()), (X, Y), ((), ()), [Move("all-reduce", (X, Y), 2 * 800 * 7 / 8)]),
+        (((Y,), ()), (X,), ((), (X,)), [Move("reduce-scatter", (X,), 400 * 3 / 4), Move("all-gather", (Y,), 200 / 2)]),
+    ],
+)
+def test_reduce_partial(have, partial, want, moves):
+    assert list(reduce_partial(TENSOR, have, partial, want, MESH)) == moves
