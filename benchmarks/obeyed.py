@@ -5,8 +5,8 @@
     python benchmarks/obeyed.py --models gpt,mlp
 
 For each row the plan of the tiny preset runs on 8 CPU devices in a process of its own, on random inputs, against the
-plain function ("largest difference", relative to the largest entry of the result); the constraints that had to be written
-into the module are counted ("constraints", of all its values); and the bytes that the plan implies are held against
+plain function ("largest difference", relative to the largest entry of the result); the constraints that had to be
+written into the module are counted ("constraints", of all its values); and the bytes that the plan implies are held against
 those in Shardy's explicit program ("bytes, ours/Shardy's").
 """
 
@@ -73,8 +73,8 @@ def summary(rows: list[dict[str, object]]) -> str:
     agree = sum(abs(float(r["ratio"]) - 1) <= 0.1 for r in rows)  # type: ignore[arg-type]
     part = sum(int(r["constraints"]) for r in rows) / sum(int(r["values"]) for r in rows)  # type: ignore[call-overload]
     return (
-        f"{equal} of {len(rows)} run equal to the plain function; {agree} of {len(rows)} agree with Shardy's bytes within "
-        f"10%; constraints are {100 * part:.1f}% of the values.\n"
+        f"{equal} of {len(rows)} run equal to the plain function; {agree} of {len(rows)} agree with Shardy's bytes "
+        f"within 10%; constraints are {100 * part:.1f}% of the values.\n"
     )
 
 
@@ -103,7 +103,8 @@ def document(rows: list[dict[str, object]]) -> str:
     return (
         f"# Obeyed, and equal\n\nFor each row {about}\n\n{summary(rows)}\n{HEADER}\n"
         + "\n".join(map(line, rows))
-        + f"\n\n{date.today()}, shardwright {sw.__version__}, jax {jax.__version__}, Python {platform.python_version()}. "
+        + f"\n\n{date.today()}, shardwright {sw.__version__}, jax {jax.__version__}, "
+        f"Python {platform.python_version()}. "
         "Made by `python benchmarks/obeyed.py --write docs/benchmarks/obeyed.md`.\n"
     )
 

@@ -1,4 +1,4 @@
-"""One of several processes that take three steps of a plan together: ``python distributed_child.py PORT PROCESS COUNT``."""
+"""One of several processes that take three steps of a plan together: ``distributed_child.py PORT PROCESS COUNT``."""
 
 import json
 import os

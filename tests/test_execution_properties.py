@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
-from programs import f32
-from random_programs import programs
 
 import shardwright as sw
+from programs import f32
+from random_programs import programs
 
 MESHES = ({"a": 2}, {"a": 4, "b": 2}, {"a": 2, "b": 2, "c": 2})
 PARTS = 4
@@ -41,7 +41,9 @@ def check(case):
     quick = {"xla_backend_optimization_level": 0}
     expected = jax.jit(program).lower(*inputs).compile(compiler_options=quick)(*inputs)
     jitted = plan.jit(plan.make_mesh())
-    found = jitted.lower(*inputs).compile(compiler_options=quick)(*[plan.place(x, argument=i) for i, x in enumerate(inputs)])
+    found = jitted.lower(*inputs).compile(compiler_options=quick)(
+        *[plan.place(x, argument=i) for i, x in enumerate(inputs)]
+    )
     for x, y in zip(expected, found, strict=True):
         x, y = np.asarray(x), np.asarray(y)
         assert x.shape == y.shape

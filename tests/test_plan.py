@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, Mesh
 from jax.sharding import PartitionSpec as P
-from programs import f32
 
 import shardwright as sw
+from programs import f32
 
 MESH = {"data": 4, "model": 2}
 
@@ -116,7 +116,9 @@ def test_place_by_position_path_and_structure():
     assert w1.sharding.spec == plan.in_specs[0]["params"]["w1"]
     with pytest.raises(sw.PlanError, match="no argument has this structure"):
         plan.place([1, 2, 3])
-    with pytest.raises(sw.PlanError, match=r"'state.paramz' matches 0 leaves of the arguments, but 2 were given; did you"):
+    with pytest.raises(
+        sw.PlanError, match=r"'state.paramz' matches 0 leaves of the arguments, but 2 were given; did you"
+    ):
         plan.place(state["params"], argument="state.paramz")
     with pytest.raises(sw.PlanError, match="there is no argument 7"):
         plan.place(batch, argument=7)
@@ -162,7 +164,7 @@ def test_loading_what_does_not_fit(tmp_path):
     file.write_text("{")
     with pytest.raises(sw.PlanError, match="is not JSON"):
         sw.load(file, train_step, *ARGS)
-    with pytest.raises(sw.PlanError, match="cannot read the plan .*none.json: No such file"):
+    with pytest.raises(sw.PlanError, match=r"cannot read the plan .*none.json: No such file"):
         sw.load(tmp_path / "none.json", train_step, *ARGS)
     with pytest.raises(sw.PlanError, match="cannot write the plan"):
         plan.save(tmp_path / "no" / "folder.json")
@@ -189,7 +191,10 @@ def test_it_prints():
         ({"batch.x": "data"}, "needs a PartitionSpec"),
         ({"batch.x": P(("data", "model", "data"))}, r"splits batch.x\[0\] of 64 into|clashes"),
         ("expert_parallel:model", "expert_parallel does not apply: the program has no expert dimension"),
-        ([{"batch.x": P("data")}, {"batch.x": P("model")}], r"the pin 'batch.x': P\('data',?\) clashes with the other pins"),
+        (
+            [{"batch.x": P("data")}, {"batch.x": P("model")}],
+            r"the pin 'batch.x': P\('data',?\) clashes with the other pins",
+        ),
         (3, "a pin is a tactic such as 'fsdp:data'"),
         (sw.Whole("data", "nothing"), "no argument matches 'nothing'"),
     ],

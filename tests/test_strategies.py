@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
-from programs import f32
 
 import shardwright as sw
+from programs import f32
 from shardwright.verify.shardy import shardy_collectives
 
 BATCH, TIME, WIDTH, HEADS, HEAD, HIDDEN = 4, 32, 64, 8, 16, 512

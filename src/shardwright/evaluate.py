@@ -33,8 +33,8 @@ def evaluate(
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``; only shapes are looked at.
         mesh: a dict such as ``{"data": 4, "model": 2}``, a jax ``Mesh`` or ``AbstractMesh``.
-        decisions: in order of priority on each axis: ``("data", "batch.tokens[0]")``, ``sw.Decision(...)``, a tactic such as
-            ``"fsdp:data"`` or ``"megatron:model"``, or specs by argument path (``{"batch.tokens": P("data")}``).
+        decisions: in order of priority on each axis: ``("data", "batch.tokens[0]")``, ``sw.Decision(...)``, a tactic
+            such as ``"fsdp:data"`` or ``"megatron:model"``, or specs by argument path (``{"batch.tokens": P("data")}``).
         pin: the same; comes first.
         donate: positions of arguments whose buffers may be reused, as ``donate_argnums`` of ``jax.jit``.
         platform: what to lower for while planning; by default that of JAX's default backend.

@@ -20,7 +20,9 @@ def mesh_shape(mesh: Any) -> MeshShape:
     if isinstance(mesh, (Mesh, AbstractMesh)):
         return MeshShape.of(dict(mesh.shape))
     if not isinstance(mesh, Mapping) or not mesh:
-        raise MeshError(f"a mesh is a dict such as {{'data': 4, 'model': 2}}, a jax Mesh or an AbstractMesh, not {mesh!r}.")
+        raise MeshError(
+            f"a mesh is a dict such as {{'data': 4, 'model': 2}}, a jax Mesh or an AbstractMesh, not {mesh!r}."
+        )
     for name, size in mesh.items():
         if not isinstance(name, str) or not name.isidentifier():
             raise MeshError(f"the mesh axis {name!r} needs a name such as 'data'.")
@@ -33,9 +35,8 @@ def device_mesh(shape: MeshShape, devices: Sequence[Any] | None = None) -> Mesh:
     """A jax Mesh of that shape over the given devices, by default all that JAX sees."""
     found = list(jax.devices() if devices is None else devices)
     if len(found) < shape.devices:
-        raise MeshError(
-            f"the mesh {dict(zip(shape.names, shape.sizes, strict=True))} needs {shape.devices} devices, but there are {len(found)}."
-        )
+        axes = dict(zip(shape.names, shape.sizes, strict=True))
+        raise MeshError(f"the mesh {axes} needs {shape.devices} devices, but there are {len(found)}.")
     return Mesh(np.array(found[: shape.devices]).reshape(shape.sizes), shape.names)
 
 

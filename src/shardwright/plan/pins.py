@@ -53,7 +53,12 @@ def _flat(pins: Pin) -> list[Any]:
         return []
     if isinstance(pins, (str, Decision, Whole, Mapping)):
         return [pins]
-    if isinstance(pins, tuple) and len(pins) in (2, 3) and all(isinstance(p, str) for p in pins[:2]) and ":" not in pins[0]:
+    if (
+        isinstance(pins, tuple)
+        and len(pins) in (2, 3)
+        and all(isinstance(p, str) for p in pins[:2])
+        and ":" not in pins[0]
+    ):
         return [pins]
     if isinstance(pins, Sequence):
         return [pin for found in pins for pin in _flat(found)]
@@ -77,7 +82,9 @@ def _from_spec(analysis: Analysis, mesh: MeshShape, pattern: str, spec: Any) -> 
     program = analysis.program
     found = [a for a in program.arguments if path_matches(pattern, a.path)]
     if not found:
-        raise PinError(f"no argument matches the pin {pattern!r}{nearest(pattern, [a.path for a in program.arguments])}.")
+        raise PinError(
+            f"no argument matches the pin {pattern!r}{nearest(pattern, [a.path for a in program.arguments])}."
+        )
     out: list[Decision | Whole] = []
     used = {name for entry in spec for name in _axes(entry)}
     for argument in found:
@@ -89,7 +96,9 @@ def _from_spec(analysis: Analysis, mesh: MeshShape, pattern: str, spec: Any) -> 
             for name in _axes(entry):
                 ways *= mesh.sizes[axis_number(mesh, name, f"{pattern}: {spec}")]
                 if shape[d] % ways:
-                    raise PinError(f"the pin {pattern!r}: {spec} splits {argument.path}[{d}] of {shape[d]} into {ways}.")
+                    raise PinError(
+                        f"the pin {pattern!r}: {spec} splits {argument.path}[{d}] of {shape[d]} into {ways}."
+                    )
                 out.append(Decision(name, f"{argument.path}[{d}]"))
         out.extend(Whole(name, argument.path) for name in mesh.names if name not in used)
     return out

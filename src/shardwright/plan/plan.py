@@ -90,7 +90,9 @@ class Plan:
             return exported.call(*args)
 
         planned.__name__ = planned.__qualname__ = getattr(self.fn, "__name__", "planned")
-        return jax.jit(planned, in_shardings=named(mesh, self.in_specs), out_shardings=named(mesh, self.out_specs), **options)
+        return jax.jit(
+            planned, in_shardings=named(mesh, self.in_specs), out_shardings=named(mesh, self.out_specs), **options
+        )
 
     def export(self, platform: str) -> tuple[jax.export.Exported, Annotation]:
         """The annotated program for a platform, as ``jax.export`` has it, and how much had to be annotated."""
@@ -157,13 +159,16 @@ class Plan:
             if not 0 <= argument < len(self.args):
                 raise PlanError(f"there is no argument {argument}; the plan has {len(self.args)}.")
             return self.in_specs[argument]
-        structure = jax.tree.structure(tree)
+        structure: Any = jax.tree.structure(tree)
         if argument is None:
             for planned, specs in zip(self.args, self.in_specs, strict=True):
-                if jax.tree.structure(planned) == structure:
+                if structure == jax.tree.structure(planned):
                     return specs
             raise PlanError("no argument has this structure; say which one it is with argument=.")
-        paths, leaves = self._argument_paths, jax.tree.leaves(self.in_specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
+        paths, leaves = (
+            self._argument_paths,
+            jax.tree.leaves(self.in_specs, is_leaf=lambda s: isinstance(s, PartitionSpec)),
+        )
         found = [s for path, s in zip(paths, leaves, strict=True) if path_matches(argument, path)]
         if len(found) != structure.num_leaves:
             raise PlanError(

@@ -28,8 +28,9 @@ def plan_table(plan: Plan) -> RenderableType:
     moved = sum(c.total_bytes for c in plan.collectives)
     axes = " × ".join(f"{name} {size}" for name, size in plan.mesh.items())
     headline = (
-        f"{program.name} on {mesh.devices} devices ({axes}): arguments take {human_bytes(held)} of {human_bytes(whole)} "
-        f"on each; each sends {human_bytes(moved)} in {sum(c.times for c in plan.collectives):,} collectives."
+        f"{program.name} on {mesh.devices} devices ({axes}): arguments take {human_bytes(held)} of "
+        f"{human_bytes(whole)} on each; each sends {human_bytes(moved)} "
+        f"in {sum(c.times for c in plan.collectives):,} collectives."
     )
     parts: list[RenderableType] = [Text(headline, style="bold"), Text(), _decisions(plan), Text(), _arguments(plan)]
     if plan.collectives:

@@ -62,16 +62,17 @@ class Roles:
     def _carried(self) -> Counter[int]:
         """How many donated arguments have each group."""
         return Counter(
-            g
-            for a in self.analysis.program.arguments
-            if a.donated
-            for g in set(self.groups_of_arguments[a.value])
+            g for a in self.analysis.program.arguments if a.donated for g in set(self.groups_of_arguments[a.value])
         )
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
         """Values of the arguments that have dimensions to shard but no batch: parameters and optimizer state."""
-        return tuple(v for v, groups in self.groups_of_arguments.items() if max(groups, default=-1) >= 0 and self.batch not in groups)
+        return tuple(
+            v
+            for v, groups in self.groups_of_arguments.items()
+            if max(groups, default=-1) >= 0 and self.batch not in groups
+        )
 
     @cached_property
     def made_from(self) -> dict[int, int]:
@@ -117,7 +118,10 @@ class Roles:
         if any(c.consistent for c in self.analysis.groups[self.batch].conflicts):
             return self.batch  # a batch of one: the sequence is all that there is to run over
         described = self.analysis.descriptions
-        beside = {g for groups in self.groups_of_arguments.values() if self.batch in groups for g in groups} - {-1, self.batch}
+        beside = {g for groups in self.groups_of_arguments.values() if self.batch in groups for g in groups} - {
+            -1,
+            self.batch,
+        }
         in_weights = {g for w in self.weights for g in self.groups_of_arguments[w]}
         meets_itself = {g for g in beside if any(c.consistent for c in self.analysis.groups[g].conflicts)}
         found = [g for g in beside if g not in in_weights or g in meets_itself]

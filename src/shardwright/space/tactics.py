@@ -7,7 +7,6 @@ not apply. They combine: on different axes, or one after the other on one axis.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError
@@ -18,10 +17,8 @@ from shardwright.spmd import MeshShape
 _WORTH = 0.05
 
 
-class Tactic(Protocol):
-    """A tactic: decisions for one axis of a mesh."""
-
-    def __call__(self, roles: Roles, axis: str, size: int) -> list[Decision | Whole]: ...
+Tactic = Callable[[Roles, str, int], list[Decision | Whole]]
+"""From the roles of a program, an axis and its size to decisions."""
 
 
 def data_parallel(roles: Roles, axis: str, size: int) -> list[Decision | Whole]:
@@ -49,7 +46,7 @@ def zero1(roles: Roles, axis: str, size: int) -> list[Decision | Whole]:
 
 
 def megatron(roles: Roles, axis: str, size: int) -> list[Decision | Whole]:
-    """Tensor parallelism: the inner dimensions of the weights (heads, hidden, vocabulary), not the one they all share."""
+    """Tensor parallelism: the inner dimensions of the weights (heads, hidden, vocabulary), not the one all share."""
     program = roles.analysis.program
     inner = _inner_groups(roles, size)
     if not inner:
@@ -102,7 +99,7 @@ def spatial(roles: Roles, axis: str, size: int) -> list[Decision | Whole]:
     return [_decision(roles, axis, _divisible(roles, roles.height, size, "spatial", "image height"), rows=True)]
 
 
-TACTICS: Mapping[str, Callable[[Roles, str, int], list[Decision | Whole]]] = {
+TACTICS: Mapping[str, Tactic] = {
     "data_parallel": data_parallel,
     "fsdp": fsdp,
     "zero1": zero1,
@@ -138,6 +135,7 @@ def _divisible(roles: Roles, group: int | None, size: int, tactic: str, what: st
     description = roles.analysis.descriptions[group]
     if all(s % size for s in description.sizes):
         raise PinError(
-            f"{tactic} does not apply: {size} devices do not divide the {what} {description.name} of {description.size}."
+            f"{tactic} does not apply: {size} devices do not divide the {what} {description.name} "
+            f"of {description.size}."
         )
     return group

@@ -16,8 +16,8 @@ from shardwright.ir.rules import Rule
 from shardwright.spmd.collectives import PERMUTE, Move, local_bytes, reduce_partial, reshard
 from shardwright.spmd.state import MeshShape, Sharding
 
-# What a byte over a link is worth in work on the chip, until a device says so: a TPU v5e does 197 TFLOP/s in bf16, reads
-# 819 GB/s and sends 90 GB/s along one axis of its torus (Google Cloud, "TPU v5e"): 2,200 FLOPs and 9 bytes of memory.
+# What a byte over a link is worth in work on the chip, until a device says so: a TPU v5e does 197 TFLOP/s in bf16,
+# reads 819 GB/s and sends 90 GB/s along one axis of its torus (Google Cloud, "TPU v5e"): 2,200 FLOPs, 9 bytes read.
 FLOPS_PER_LINK_BYTE = 2200.0
 MEMORY_BYTES_PER_LINK_BYTE = 9.0
 _MOST_COMBINATIONS = 256
@@ -26,8 +26,8 @@ _MOST_COMBINATIONS = 256
 class Assignment(NamedTuple):
     """``factors[axis]`` is the factor that the axis splits, or -1.
 
-    ``operands`` and ``results`` are the shardings the op itself works with, ``before`` and ``after`` the moves that each
-    operand and result needs.
+    ``operands`` and ``results`` are the shardings the op itself works with, ``before`` and ``after`` the moves that
+    each operand and result needs.
     """
 
     factors: tuple[int, ...]

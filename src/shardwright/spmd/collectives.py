@@ -1,9 +1,8 @@
 """Collectives: what moves when a tensor changes its sharding, and how many bytes each device sends.
 
 Ring algorithms, per device (Thakur, Rabenseifner and Gropp, 2005; the formulas of "How to Scale Your Model", Google
-DeepMind 2025), for a group of n devices and a local result of B bytes: all-gather (n-1)/n · B of the gathered tensor,
-reduce-scatter (n-1)/n of the unreduced one, all-reduce twice that, all-to-all (n-1)/n of the local tensor, a permute all
-of it.
+DeepMind 2025), for a group of n devices: all-gather (n-1)/n of the gathered tensor, reduce-scatter (n-1)/n of the
+unreduced one, all-reduce twice that, all-to-all (n-1)/n of the local tensor, a permute all of it.
 """
 
 from __future__ import annotations

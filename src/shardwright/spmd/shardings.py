@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 from shardwright.analysis import Analysis
@@ -12,7 +13,7 @@ from shardwright.spmd.state import MeshShape, Sharding, State
 
 
 class Pair(NamedTuple):
-    """A conflict as a place to look up: two places, and the number of its group's conflict, or -1 if it has no choice."""
+    """A conflict to look up: its two places, and the number of its group's conflict, or -1 if it has no choice."""
 
     sides: tuple[int, int]
     conflict: int
@@ -34,9 +35,9 @@ class Places:
                         self._pairs[m.of, m.index].append(Pair(sides, k if found.consistent else -1))
         colours, start = analysis.colours, analysis.names.dim_start
         groups = [self.group_of_colour.get(c, -1) for c in colours.of.tolist()]
-        self.of_value = [tuple(groups[a:b]) for a, b in zip(start, start[1:], strict=False)]
+        self.of_value = [tuple(groups[a:b]) for a, b in pairwise(start.tolist())]
         start = analysis.names.factor_start
-        self.of_op = [tuple(groups[a:b]) for a, b in zip(start, start[1:], strict=False)]
+        self.of_op = [tuple(groups[a:b]) for a, b in pairwise(start.tolist())]
 
     def pairs(self, value: int) -> tuple[Pair, ...]:
         """The conflicts of a value."""
@@ -96,8 +97,9 @@ def _shard(
 
 
 def _derived_from(program: Program, arguments: frozenset[int]) -> frozenset[int]:
-    """The values computed from these arguments alone (constants, scalars and loop counters aside): casts and slices of
-    parameters that are to stay whole stay whole too.
+    """The values computed from these alone, constants, scalars and loop counters aside.
+
+    Casts and slices of parameters that are to stay whole stay whole too.
     """
     if not arguments:
         return frozenset()
@@ -116,7 +118,6 @@ def _derived_from(program: Program, arguments: frozenset[int]) -> frozenset[int]
                     derived.update(program.regions[r].parameters[k] for r in op.regions)
         elif op.kind == "optimization_barrier":
             derived.update(b for a, b in zip(op.operands, op.results, strict=True) if a in derived)
-        elif op.operands and any(v in derived for v in op.operands):
-            if all(v in derived or neutral(v) for v in op.operands):
-                derived.update(op.results)
+        elif any(v in derived for v in op.operands) and all(v in derived or neutral(v) for v in op.operands):
+            derived.update(op.results)
     return frozenset(derived)

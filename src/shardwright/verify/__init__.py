@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shardwright.errors import PlanError
@@ -17,7 +18,7 @@ __all__ = ["Verdict", "verify"]
 
 def verify(plan: Plan, on: str, **options: Any) -> Verdict:
     """Check a plan on "run" or "shardy"."""
-    checks = {"run": verify_run, "shardy": verify_shardy}
+    checks: dict[str, Callable[..., Verdict]] = {"run": verify_run, "shardy": verify_shardy}
     if on not in checks:
         raise PlanError(f"a plan is verified on {' or '.join(map(repr, checks))}, not on {on!r}.")
     return checks[on](plan, **options)

@@ -26,11 +26,13 @@ def verify_run(plan: Plan, *, seed: int = 0, timeout_seconds: float = 600.0) -> 
     """Random inputs through both programs; every leaf of the result must agree within its type's tolerance."""
     planned, _ = plan.export(PLATFORM)
     try:
-        plain = export.export(
-            jax.jit(plan.fn), platforms=[PLATFORM], disabled_checks=planned.disabled_safety_checks
-        )(*plan.args)
+        plain = export.export(jax.jit(plan.fn), platforms=[PLATFORM], disabled_checks=planned.disabled_safety_checks)(
+            *plan.args
+        )
     except NotImplementedError as error:
-        raise PlanError(f"JAX cannot export this program ({error}), so it cannot be run in a process of its own.") from error
+        raise PlanError(
+            f"JAX cannot export this program ({error}), so it cannot be run in a process of its own."
+        ) from error
     with tempfile.TemporaryDirectory(prefix="shardwright-") as folder:
         Path(folder, "plain").write_bytes(plain.serialize())
         Path(folder, "planned").write_bytes(planned.serialize())
@@ -53,7 +55,9 @@ def _child(folder: str, devices: int, timeout_seconds: float) -> dict[str, Any]:
     environment.pop("XLA_FLAGS", None)  # a device count in there would contradict ours
     command = [sys.executable, "-m", "shardwright.verify.run_child", folder]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_seconds, check=False)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=timeout_seconds, check=False
+        )
     except subprocess.TimeoutExpired:
         return {"crash": f"it did not end within {timeout_seconds:.0f} seconds"}
     if done.returncode:

@@ -51,13 +51,15 @@ def random_inputs(program: export.Exported, seed: int, *, signed: bool) -> Any:
 def run(program: export.Exported, inputs: Any, mesh: Mesh | None = None) -> list[np.ndarray]:
     """The flat results as NumPy arrays. XLA's optimizations are off: they take longer than the run."""
     args, kwargs = inputs
-    options: dict[str, Any] = {}
+    options: Any = {"xla_backend_optimization_level": 0}
     if mesh is not None:
         shardings = program.in_shardings_jax(mesh)
-        leaves = [x if s is None else jax.device_put(x, s) for x, s in zip(jax.tree.leaves(args), shardings, strict=True)]
+        leaves = [
+            x if s is None else jax.device_put(x, s) for x, s in zip(jax.tree.leaves(args), shardings, strict=True)
+        ]
         args = jax.tree.unflatten(jax.tree.structure(args), leaves)
-    lowered = jax.jit(program.call, **options).lower(*args, **kwargs)
-    compiled = lowered.compile(compiler_options={"xla_backend_optimization_level": 0})
+    lowered = jax.jit(program.call).lower(*args, **kwargs)
+    compiled = lowered.compile(compiler_options=options)
     return [_numpy(leaf) for leaf in jax.tree.leaves(compiled(*args, **kwargs))]
 
 

@@ -166,9 +166,8 @@ def _differences(ours: Iterable[Any], theirs: Iterable[Any]) -> list[dict[str, A
     for k, side in enumerate((ours, theirs)):
         for c in side:
             at[str(c.source), c.source.backward][k] += c.total_bytes
-    rows = [
+    differing = [(place, a, b) for place, (a, b) in at.items() if abs(a - b) > 0.01 * max(a, b)]
+    return [
         {"at": source + (", backward" if backward else ""), "ours": a, "shardy": b}
-        for (source, backward), (a, b) in at.items()
-        if abs(a - b) > 0.01 * max(a, b)
+        for (source, backward), a, b in sorted(differing, key=lambda row: -abs(row[1] - row[2]))[:20]
     ]
-    return sorted(rows, key=lambda r: -abs(float(r["ours"]) - float(r["shardy"])))[:20]

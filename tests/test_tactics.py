@@ -1,0 +1,125 @@
+"""Tactics are found from the program's structure: what they decide for each built-in model, and without its names."""
+
+from functools import cache
+
+import jax
+import pytest
+
+import shardwright as sw
+from programs import f32
+from shardwright.models import build
+from shardwright.space import TACTICS, expand
+from shardwright.space.decisions import Whole
+from shardwright.space.roles import Roles
+from shardwright.spmd import MeshShape
+
+MESH = MeshShape.of({"x": 2})
+
+
+@cache
+def analysed(model):
+    fn, args, options = build(model, preset="tiny")
+    return sw.analyse(fn, *args, **options)
+
+
+def decided(model, tactic):
+    try:
+        return [d.dimension for d in expand(analysed(model), MESH, f"{tactic}:x") if not isinstance(d, Whole)]
+    except sw.PinError:
+        return None
+
+
+LAYERS = "state.params.layers."
+
+
+@pytest.mark.parametrize(
+    ("model", "tactic", "dimensions"),
+    [
+        ("gpt", "data_parallel", ["batch.tokens[0]"]),
+        ("gpt", "fsdp", ["batch.tokens[0]", "state.params.embed[1]"]),
+        ("gpt", "megatron", [LAYERS + "wq[2]", LAYERS + "w_up[2]", "state.params.embed[0]"]),
+        ("gpt", "context_parallel", ["batch.tokens[1]"]),
+        ("gpt", "expert_parallel", None),
+        ("gpt", "spatial", None),
+        ("itx", "data_parallel", ["tokens[0]"]),
+        ("itx", "fsdp", ["tokens[0]", "params.embed[1]"]),
+        ("itx", "zero1", None),
+        ("itx", "megatron", ["params.layers.wq[2]", "params.layers.w_up[2]"]),
+        ("itx", "context_parallel", ["cache.k[2]"]),
+        ("unet", "data_parallel", ["batch.timesteps[0]"]),
+        ("unet", "spatial", ["batch.images[1]"]),
+        ("unet", "expert_parallel", None),
+        ("gns", "data_parallel", ["batch.edges[0]"]),
+        ("gns", "context_parallel", None),
+        ("moe", "data_parallel", ["batch.tokens[0]"]),
+        ("moe", "expert_parallel", [LAYERS + "sparse.router[2]"]),
+        ("moe", "context_parallel", ["batch.tokens[1]"]),
+        ("vit", "data_parallel", ["batch.images[0]"]),
+        ("vit", "context_parallel", ["batch.images[1]"]),
+        ("mlp", "data_parallel", ["batch.inputs[0]"]),
+        ("mlp", "context_parallel", None),
+        ("mlp", "megatron_sequence", None),
+    ],
+)
+def test_what_is_decided(model, tactic, dimensions):
+    assert decided(model, tactic) == dimensions
+
+
+def test_sequence_parallel_is_megatron_and_the_sequence():
+    assert decided("gpt", "megatron_sequence") == [*decided("gpt", "megatron"), "batch.tokens[1]"]
+
+
+def test_parameters_are_told_from_optimizer_state():
+    roles = Roles(analysed("gpt"))
+    paths = {analysed("gpt").program.argument_of[v].path.split(".")[1] for v in roles.parameters}
+    assert paths == {"params"}
+    whole = {d.path.split(".")[1] for d in expand(analysed("gpt"), MESH, "zero1:x") if isinstance(d, Whole)}
+    assert whole == {"params"}
+
+
+def test_fsdp_leaves_no_weight_whole_that_could_be_split():
+    for model in ("gpt", "moe", "vit", "mlp", "gns"):
+        fn, args, options = build(model, preset="tiny")
+        plan = sw.evaluate(fn, *args, mesh={"x": 2}, decisions="fsdp:x", **options)
+        program = plan.analysis.program
+        for v in Roles(plan.analysis).weights:
+            if all(size % 2 == 0 for size in program.values[v].shape):
+                assert any(plan.partitioned.values[v]), program.argument_of[v].path
+
+
+def test_names_do_not_matter():
+    fn, args, _ = build("gpt", preset="tiny")
+
+    def anonymous(a, b):
+        state, loss = fn(jax.tree.unflatten(structure, a), {"tokens": b[0], "targets": b[1]})
+        return jax.tree.leaves(state), loss
+
+    leaves, structure = jax.tree.flatten(args[0])
+    analysis = sw.analyse(anonymous, leaves, [args[1]["tokens"], args[1]["targets"]])
+    for tactic in TACTICS:
+        named = decided("gpt", tactic)
+        try:
+            found = [d.dimension for d in expand(analysis, MESH, f"{tactic}:x") if not isinstance(d, Whole)]
+        except sw.PinError:
+            found = None
+        assert (found is None) == (named is None)
+        if found:
+            sizes = {d.name: d.size for d in analysis.descriptions}
+            of_named = {d.name: d.size for d in analysed("gpt").descriptions}
+            assert [sizes[d] for d in found] == [of_named[d] for d in named]
+
+
+def test_the_batch_can_be_named():
+    def fn(x, w):
+        return x @ w
+
+    analysis = sw.analyse(fn, f32(8, 16), f32(16, 4))
+    assert [d.dimension for d in expand(analysis, MESH, "data_parallel:x=w[1]")] == ["w[1]"]
+
+
+def test_what_does_not_divide_is_said():
+    analysis = sw.analyse(lambda x, w: x @ w, f32(7, 16), f32(16, 4))
+    with pytest.raises(
+        sw.PinError, match=r"data_parallel does not apply: 2 devices do not divide the batch x\[0\] of 7"
+    ):
+        expand(analysis, MESH, "data_parallel:x=x[0]")
