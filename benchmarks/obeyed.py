@@ -6,8 +6,8 @@
 
 For each row the plan of the tiny preset runs on 8 CPU devices in a process of its own, on random inputs, against the
 plain function ("largest difference", relative to the largest entry of the result); the constraints that had to be
-written into the module are counted ("constraints", of all its values); and the bytes that the plan implies are held against
-those in Shardy's explicit program ("bytes, ours/Shardy's").
+written into the module are counted ("constraints", of all its values); and the bytes that the plan implies are held
+against those in Shardy's explicit program ("bytes, ours/Shardy's").
 """
 
 from __future__ import annotations

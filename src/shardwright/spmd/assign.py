@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shardwright.ir.program import Op, bits_of
 from shardwright.ir.rules import Rule
-from shardwright.spmd.collectives import PERMUTE, Move, local_bytes, reduce_partial, reshard
+from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reshard
 from shardwright.spmd.state import MeshShape, Sharding
 
 # What a byte over a link is worth in work on the chip, until a device says so: a TPU v5e does 197 TFLOP/s in bf16,
@@ -96,13 +96,8 @@ def _price(op: Op, factors: tuple[int, ...], problem: Problem, sizes: list[float
     before = tuple(
         () if problem.free[t] else reshard(sizes[t], have, operands[t], mesh) for t, have in enumerate(problem.operands)
     )
-    halo = tuple(a for a, f in enumerate(factors) if f in rule.halo)
     after = tuple(
-        (
-            *((Move(PERMUTE, halo, 0.0),) if halo else ()),
-            *reduce_partial(sizes[count + r], results[r], partial, want, mesh),
-        )
-        for r, want in enumerate(problem.results)
+        reduce_partial(sizes[count + r], results[r], partial, want, mesh) for r, want in enumerate(problem.results)
     )
     split = math.prod(mesh.sizes[a] for a, f in enumerate(factors) if f >= 0)
     touched = sum(local_bytes(sizes[t], s, mesh) for t, s in enumerate(shardings))
