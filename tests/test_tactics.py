@@ -123,3 +123,15 @@ def test_what_does_not_divide_is_said():
         sw.PinError, match=r"data_parallel does not apply: 2 devices do not divide the batch x\[0\] of 7"
     ):
         expand(analysis, MESH, "data_parallel:x=x[0]")
+
+
+def test_the_batch_is_found_where_hidden_dimensions_touch_as_much():
+    def infer(w1, w2, x):
+        return jax.nn.relu(x @ w1) @ w2
+
+    def train(params, x):
+        return jax.tree.map(lambda p, g: p - g, params, jax.grad(lambda p: infer(*p, x).sum())(params))
+
+    weights = f32(16, 32), f32(32, 8)
+    for analysis in (sw.analyse(infer, *weights, f32(64, 16)), sw.analyse(train, weights, f32(64, 16))):
+        assert analysis.descriptions[Roles(analysis).batch].name == "x[0]"

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError
+from shardwright.space.carried import carried_results
 from shardwright.spmd import Entry, MeshShape, State
 
 
@@ -47,6 +48,7 @@ def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
     """The state that decisions amount to on this program."""
     lists: list[list[Entry]] = [[] for _ in mesh.names]
     whole: list[set[int]] = [set() for _ in mesh.names]
+    carried = carried_results(analysis.program)
     for decision in decisions:
         axis = axis_number(mesh, decision.axis, str(decision))
         if isinstance(decision, Whole):
@@ -55,7 +57,8 @@ def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
                 paths = [a.path for a in analysis.program.arguments]
                 raise PinError(f"no argument matches {decision.path!r}{nearest(decision.path, paths)}.")
             whole[axis].update(values)
-            whole[axis].update(_carried_to(analysis, decision.path))
+            for v in values:  # what stays whole must stay whole from step to step
+                whole[axis].update(carried.get(v, ()))
             continue
         group = find_group(analysis, decision.dimension)
         count = len(analysis.groups[group].conflicts)
@@ -66,29 +69,6 @@ def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
         if all(entry.group != group for entry in lists[axis]):
             lists[axis].append(Entry(group, (*decision.sides, *(0,) * (count - len(decision.sides)))))
     return State(tuple(map(tuple, lists)), tuple(map(frozenset, whole)) if any(whole) else ())
-
-
-def _carried_to(analysis: Analysis, pattern: str) -> list[int]:
-    """The results that matching arguments become, by path and type: ``state.params.w`` → ``result.0.params.w``.
-
-    What stays whole must stay whole from step to step.
-    """
-    program = analysis.program
-
-    def tail(path: str, skip: int) -> str:
-        return path.split(".", skip)[-1]
-
-    wanted = {
-        (tail(a.path, 1), program.values[a.value].shape, program.values[a.value].dtype)
-        for a in program.arguments
-        if path_matches(pattern, a.path)
-    }
-    return [
-        v
-        for path, v in zip(program.results, program.regions[0].results, strict=True)
-        for skip in (1, 2)
-        if (tail(path, skip), program.values[v].shape, program.values[v].dtype) in wanted
-    ]
 
 
 def axis_number(mesh: MeshShape, axis: str, where: str) -> int:

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError
+from shardwright.space.carried import carried_results
 
 _NEARLY = 0.98
 
@@ -44,7 +45,7 @@ class Roles:
     def batch(self) -> int:
         """The group that touches (nearly) the most FLOPs, without a conflict if there is such a one, first in order.
 
-        Of equals, one that the state carried from step to step lacks, then the one that is an earlier dimension.
+        Of equals, one that the state carried from step to step lacks, then one that the results have.
         """
         described = self.analysis.descriptions
         attached = [g for g, d in enumerate(described) if d.arguments and d.flops]
@@ -52,18 +53,20 @@ class Roles:
             raise PinError("no batch was found: no argument takes part in a contraction; name the dimension to shard.")
         most = max(described[g].flops for g in attached)
 
-        def rank(g: int) -> tuple[bool, int, int, int]:
+        results = {g for v in self.analysis.program.regions[0].results for g in self.groups_of_value(v)}
+
+        def rank(g: int) -> tuple[bool, int, bool, int, int]:
             places = [d for groups in self.groups_of_arguments.values() for d, h in enumerate(groups) if h == g]
-            return len(self.analysis.groups[g].conflicts) > 0, self._carried[g], min(places), g
+            conflicts = self.analysis.groups[g].conflicts
+            return len(conflicts) > 0, self._carried[g], g not in results, min(places), g
 
         return min((g for g in attached if described[g].flops >= _NEARLY * most), key=rank)
 
     @cached_property
     def _carried(self) -> Counter[int]:
-        """How many donated arguments have each group."""
-        return Counter(
-            g for a in self.analysis.program.arguments if a.donated for g in set(self.groups_of_arguments[a.value])
-        )
+        """How many arguments that come back as results have each group."""
+        carried = carried_results(self.analysis.program)
+        return Counter(g for v in carried for g in set(self.groups_of_arguments[v]))
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
