@@ -4,8 +4,8 @@
     python benchmarks/data_parallel_tpu.py --write docs/benchmarks/data_parallel_tpu.md
 
 Both programs are compiled ahead of time for the same topology with the same shardings of arguments and results: once by
-``plan.jit``, once by plain ``jax.jit``. Compared are the compiler's own ``estimated_cycles``, of all fusions, and its peak
-of temporary memory.
+``plan.jit``, once by plain ``jax.jit``. Compared are the compiler's own ``estimated_cycles``, of all fusions, and its
+peak of temporary memory.
 """
 
 from __future__ import annotations

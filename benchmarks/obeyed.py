@@ -2,7 +2,7 @@
 
     python benchmarks/obeyed.py                                    print the table
     python benchmarks/obeyed.py --write docs/benchmarks/obeyed.md
-    python benchmarks/obeyed.py --models gpt,mlp
+    python benchmarks/obeyed.py --models gpt,mlp --rows rows.jsonl     a part; what is in the file is not run again
 
 For each row the plan of the tiny preset runs on 8 CPU devices in a process of its own, on random inputs, against the
 plain function ("largest difference", relative to the largest entry of the result); the constraints that had to be
@@ -13,6 +13,7 @@ against those in Shardy's explicit program ("bytes, ours/Shardy's").
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 from datetime import date
@@ -82,20 +83,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(m for m in MODELS if m != "decode"))
     parser.add_argument("--meshes", default=",".join(MESHES))
-    parser.add_argument("--write", type=Path, help="Markdown file to write the results to, row by row")
+    parser.add_argument("--write", type=Path, help="Markdown file to write the results to")
+    parser.add_argument("--rows", type=Path, help="file of rows, one JSON object a line, to go on from and to add to")
     options = parser.parse_args()
-    rows: list[dict[str, object]] = []
+    known = read_rows(options.rows)
+    done = {(r["model"], r["mesh"], r["tactics"]) for r in known}
     print(HEADER, flush=True)
     for model in options.models.split(","):
         for mesh in options.meshes.split(","):
             for tactic in TACTICS:
+                if (model, mesh, ", ".join(MESHES[mesh][1](tactic))) in done:
+                    continue
                 found = row(model, mesh, tactic)
                 if found is not None:
-                    rows.append(found)
+                    known.append(found)
                     print(line(found), flush=True)
-                    if options.write:
-                        options.write.write_text(document(rows))
-    print("\n" + summary(rows))
+                    if options.rows:
+                        with options.rows.open("a") as file:
+                            file.write(json.dumps(found) + "\n")
+    print("\n" + summary(known))
+    if options.write:
+        options.write.write_text(document(known))
+
+
+def read_rows(path: Path | None) -> list[dict[str, object]]:
+    """Rows of an earlier run, in the order of the table."""
+    if path is None or not path.exists():
+        return []
+    rows = [json.loads(text) for text in path.read_text().splitlines()]
+    order = [list(MODELS), list(MESHES)]
+    return sorted(rows, key=lambda r: (order[0].index(r["model"]), order[1].index(r["mesh"])))
 
 
 def document(rows: list[dict[str, object]]) -> str:

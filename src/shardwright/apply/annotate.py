@@ -35,8 +35,8 @@ def annotate(read: ReadModule, partitioned: Partitioned) -> Annotation:
     writer = _Writer(read, partitioned)
     with read.module.context:
         on_uses = writer.constrain_uses()
+        constrained = writer.constrain_results()
         writer.tag()
-        constrained: set[int] = set()
         for round_ in range(_ROUNDS):
             wrong = writer.differing() - constrained
             if not wrong:
@@ -85,6 +85,31 @@ class _Writer:
                         made[key] = _jax.sdy.ShardingConstraintOp(value, self.attribute(want)).result
                 operation.operands[t] = made[key]
         return len(made)
+
+    def constrain_results(self) -> set[int]:
+        """Where a result is brought to another sharding than its op works with, say first how the op works.
+
+        Shardy would rather run the op so that it makes the result as wanted, whatever that costs on the other side.
+        Partial sums have no sharding to name, so those it finds by itself.
+        """
+        done: set[int] = set()
+        for operation, op, assignment in zip(
+            self.read.operations, self.program.ops, self.plan.assignments, strict=True
+        ):
+            if assignment is None or assignment.partial:
+                continue
+            for v, own, moves in zip(op.results, assignment.results, assignment.after, strict=True):
+                if not moves or self.program.free[v]:
+                    continue
+                value = self.read.value(v)
+                uses = list(value.uses)
+                with _jax.ir.InsertionPoint.after(operation), operation.location:
+                    made = _jax.sdy.ShardingConstraintOp(value, self.attribute(own)).result
+                    wanted = _jax.sdy.ShardingConstraintOp(made, self.attribute(self.plan.values[v])).result
+                for use in uses:
+                    use.owner.operands[use.operand_number] = wanted
+                done.add(v)
+        return done
 
     def constrain_definition(self, v: int) -> None:
         """Constrain a value where it is defined, for all of its uses."""
