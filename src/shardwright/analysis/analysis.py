@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from shardwright._collector import collector_paused
+from shardwright._console import plain_text
 from shardwright.analysis.colours import Colours, find_colours
 from shardwright.analysis.conflicts import CompatibilitySet, find_conflicts
 from shardwright.analysis.describe import Description, describe_groups
@@ -36,6 +38,11 @@ class Analysis:
             return describe_groups(self.colours, self.conflicts, self.groups)
 
     @cached_property
+    def group_of(self) -> Mapping[int, int]:
+        """The group of each colour."""
+        return {c: g for g, group in enumerate(self.groups) for c in group.colours}
+
+    @cached_property
     def opaque(self) -> tuple[tuple[str, str, int], ...]:
         """What has no sharding rule and is computed whole: kind, source line, how many."""
         found: Counter[tuple[str, str]] = Counter()
@@ -54,9 +61,9 @@ class Analysis:
         return analysis_dict(self)
 
     def __str__(self) -> str:
-        from shardwright.analysis.present import analysis_text
+        from shardwright.analysis.present import analysis_table
 
-        return analysis_text(self)
+        return plain_text(analysis_table(self))
 
 
 def analyse_program(program: Program) -> Analysis:

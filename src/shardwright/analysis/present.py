@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -47,14 +47,6 @@ def analysis_table(analysis: Analysis, *, everything: bool = False) -> Renderabl
         parts += [Text(), _conflict_table(shown)]
     parts += [Text(line, style="yellow") for line in _notes(analysis)]
     return Group(*parts)
-
-
-def analysis_text(analysis: Analysis, width: int = 120) -> str:
-    """The table as plain text."""
-    console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False, highlight=False)
-    with console.capture() as capture:
-        console.print(analysis_table(analysis))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
 def coloured_program(analysis: Analysis) -> str:

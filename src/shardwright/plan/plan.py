@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from shardwright._console import plain_text
 from shardwright.analysis import Analysis, analyse_program
 from shardwright.apply import Annotation, Sharded, export_annotated, named, spec
 from shardwright.errors import PlanError
@@ -131,9 +132,9 @@ class Plan:
         save(self, path)
 
     def __str__(self) -> str:
-        from shardwright.plan.present import plan_text
+        from shardwright.plan.present import plan_table
 
-        return plan_text(self)
+        return plain_text(plan_table(self))
 
     @property
     def _axes(self) -> tuple[str, ...]:

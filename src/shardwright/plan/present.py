@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -36,14 +36,6 @@ def plan_table(plan: Plan) -> RenderableType:
     if plan.collectives:
         parts += [Text(), _collectives(plan)]
     return Group(*parts)
-
-
-def plan_text(plan: Plan, width: int = 120) -> str:
-    """The same as plain text."""
-    console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False, highlight=False)
-    with console.capture() as capture:
-        console.print(plan_table(plan))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
 def _table(*columns: str) -> Table:

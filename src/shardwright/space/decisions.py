@@ -93,7 +93,7 @@ def find_group(analysis: Analysis, dimension: str) -> int:
                 raise PinError(f"{argument.path} has {len(shape)} dimensions, so there is no {dimension!r}.")
             colour = int(analysis.colours.of_value(argument.value)[int(number)])
             if colour >= 0:
-                return next(g for g, group in enumerate(analysis.groups) if colour in group.colours)
+                return analysis.group_of[colour]
             raise PinError(f"{dimension} has size 1 and cannot be sharded.")
     known = [*names, *(a for d in analysis.descriptions for a in d.arguments)]
     raise PinError(f"there is no dimension {dimension!r}{nearest(dimension, known)}.")

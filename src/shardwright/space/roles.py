@@ -23,18 +23,13 @@ class Roles:
 
     analysis: Analysis
 
-    @cached_property
-    def group_of(self) -> dict[int, int]:
-        """The group of each colour."""
-        return {c: g for g, group in enumerate(self.analysis.groups) for c in group.colours}
-
     def groups_of_value(self, value: int) -> tuple[int, ...]:
         """The group of each dimension of a value, -1 where there is none."""
-        return tuple(self.group_of.get(c, -1) for c in self.analysis.colours.of_value(value).tolist())
+        return tuple(self.analysis.group_of.get(c, -1) for c in self.analysis.colours.of_value(value).tolist())
 
     def groups_of_op(self, op: int) -> tuple[int, ...]:
         """The group of each factor of an op, -1 where there is none."""
-        return tuple(self.group_of.get(c, -1) for c in self.analysis.colours.of_op(op).tolist())
+        return tuple(self.analysis.group_of.get(c, -1) for c in self.analysis.colours.of_op(op).tolist())
 
     @cached_property
     def groups_of_arguments(self) -> dict[int, tuple[int, ...]]:

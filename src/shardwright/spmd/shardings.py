@@ -24,24 +24,24 @@ class Places:
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
-        self.group_of_colour = {c: g for g, group in enumerate(analysis.groups) for c in group.colours}
-        self._pairs: dict[tuple[str, int], list[Pair]] = defaultdict(list)
+        self._pairs: dict[int, list[Pair]] = defaultdict(list)
         for group in analysis.groups:
             for k, conflict in enumerate(group.conflicts):
                 for s in conflict.sets:
                     found = analysis.conflicts[s]
                     for m in found.members:
-                        sides = m.sides() if found.consistent else (m.first, m.second)
-                        self._pairs[m.of, m.index].append(Pair(sides, k if found.consistent else -1))
+                        if m.of == "value":
+                            sides = m.sides() if found.consistent else (m.first, m.second)
+                            self._pairs[m.index].append(Pair(sides, k if found.consistent else -1))
         colours, start = analysis.colours, analysis.names.dim_start
-        groups = [self.group_of_colour.get(c, -1) for c in colours.of.tolist()]
+        groups = [analysis.group_of.get(c, -1) for c in colours.of.tolist()]
         self.of_value = [tuple(groups[a:b]) for a, b in pairwise(start.tolist())]
         start = analysis.names.factor_start
         self.of_op = [tuple(groups[a:b]) for a, b in pairwise(start.tolist())]
 
     def pairs(self, value: int) -> tuple[Pair, ...]:
         """The conflicts of a value."""
-        return tuple(self._pairs.get(("value", value), ()))
+        return tuple(self._pairs.get(value, ()))
 
 
 def winner(places: Iterable[int], pairs: Iterable[Pair], sides: tuple[int, ...]) -> int:
