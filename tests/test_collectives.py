@@ -25,7 +25,13 @@ def test_local_bytes():
         (((X,), ()), ((), (X,)), [Move("all-to-all", (X,), 200 * 3 / 4)]),
         (((X,), ()), ((), (X, Y)), [Move("all-to-all", (X,), 100 * 3 / 4)]),  # sliced over y first
         (((X,), (Y,)), ((Y,), ()), [Move("all-to-all", (Y,), 100 * 1 / 2), Move("all-gather", (X,), 400 * 3 / 4)]),
-        (((Y, X), ()), ((X, Y), ()), [Move("collective-permute", (X, Y), 100)]),
+        (((Y, X), ()), ((X, Y), ()), [Move("collective-permute", (Y, X), 100)]),
+        (((X, Y), ()), ((X,), (Y,)), [Move("all-to-all", (Y,), 100 / 2)]),  # the minor axis leaves: nothing to permute
+        (
+            ((X, Y), ()),
+            ((Y,), (X,)),  # the major one leaves
+            [Move("collective-permute", (X, Y), 100), Move("all-to-all", (X,), 100 * 3 / 4)],
+        ),
     ],
 )
 def test_reshard(have, want, moves):

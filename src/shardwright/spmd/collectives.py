@@ -35,7 +35,8 @@ def reshard(total_bytes: float, have: Sharding, want: Sharding, mesh: MeshShape)
     """What it takes to bring a tensor from one sharding to another.
 
     An axis that is new is a local slice and free, and comes first because it makes the tensor smaller. An axis that
-    changes its dimension is an all-to-all, one that goes away an all-gather. What is left in another order is permuted.
+    changes its dimension is an all-to-all, one that goes away an all-gather. Axes come and go at the minor end of a
+    dimension's list; where that is not so, as in Shardy's program, the parts are permuted first.
     """
     if have == want:
         return ()
@@ -46,6 +47,8 @@ def reshard(total_bytes: float, have: Sharding, want: Sharding, mesh: MeshShape)
     for axis in place_want:
         if axis not in place_have:
             size /= mesh.sizes[axis]
+    if _out_of_order(have, want):
+        moves.append(Move(PERMUTE, tuple(place_have), size))
     for axis, d in place_have.items():
         if axis in place_want and place_want[axis] != d:
             n = mesh.sizes[axis]
@@ -55,9 +58,16 @@ def reshard(total_bytes: float, have: Sharding, want: Sharding, mesh: MeshShape)
         n = mesh.ways(gone)
         size *= n
         moves.append(Move(ALL_GATHER, gone, size * (n - 1) / n))
-    elif not moves and all(axis in place_have for axis in place_want):
-        moves.append(Move(PERMUTE, tuple(place_want), size))
     return tuple(moves)
+
+
+def _out_of_order(have: Sharding, want: Sharding) -> bool:
+    """Some dimension keeps an axis behind one that leaves it, or gets one before those that it keeps."""
+    for before, after in zip(have, want, strict=True):
+        kept = tuple(axis for axis in before if axis in after)
+        if before[: len(kept)] != kept or after[: len(kept)] != kept:
+            return True
+    return False
 
 
 def reduce_partial(
