@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from programs import f32
 
 import shardwright as sw
+from programs import f32
 from shardwright.models import build
 
 
