@@ -235,3 +235,25 @@ def test_verify_run_finds_a_wrong_program():
     assert "the largest difference is" in verdict.message
     with pytest.raises(sw.PlanError, match="verified on 'run' or 'shardy'"):
         plan.verify("gut feeling")
+
+
+def test_arguments_that_are_not_used_stay_arguments():
+    plan = sw.evaluate(lambda x, _: x * 2, f32(8, 4), f32(3), mesh={"data": 2}, decisions=[("data", "x[0]")])
+    assert plan.in_specs == (P("data"), P())
+    np.testing.assert_array_equal(plan.jit()(jnp.ones((8, 4)), jnp.ones(3)), 2 * np.ones((8, 4)))
+
+
+def test_constants_that_are_closed_over():
+    table = jnp.arange(32.0).reshape(4, 8)
+    plan = sw.evaluate(lambda x: x @ table, f32(8, 4), mesh={"data": 2}, decisions=[("data", "x[0]"), ("data", "x[1]")])
+    np.testing.assert_allclose(plan.jit()(jnp.ones((8, 4))), np.ones((8, 4)) @ np.asarray(table))
+
+
+def test_a_host_callback_can_be_planned_but_not_run():
+    def fn(x):
+        return jax.pure_callback(lambda x: np.asarray(x) * 2, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + 1
+
+    plan = sw.evaluate(fn, f32(8, 4), mesh={"data": 2}, decisions=[("data", "x[0]")])
+    assert plan.in_specs == (P("data"),)
+    with pytest.raises(sw.PlanError, match=r"JAX cannot .* this program .*, so its plan can be read but not run"):
+        plan.jit()

@@ -18,7 +18,7 @@ from shardwright.analysis.names import Names, name_dimensions
 from shardwright.ir.program import Program
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Analysis:
     """What the analysis found. Printable; ``to_dict()`` for machines.
 

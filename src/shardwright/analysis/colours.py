@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from shardwright.analysis.names import Ints, Names
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Colours:
     """``of[name]`` is the colour of a dimension's or factor's name, or -1 where there is nothing to shard.
 

@@ -22,7 +22,7 @@ from shardwright.ir.rules import Rule
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OpsOfRule:
     """All ops with one rule: their numbers ``[n]`` and their operands and results ``[n, tensors]``."""
 
@@ -31,7 +31,7 @@ class OpsOfRule:
     tensors: Ints
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Names:
     """All names, as numbers, and the ``edges [m, 2]`` that join them.
 

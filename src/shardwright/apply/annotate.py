@@ -40,12 +40,14 @@ def annotate(read: ReadModule, partitioned: Partitioned) -> Annotation:
         for round_ in range(_ROUNDS):
             wrong = writer.differing() - constrained
             if not wrong:
+                left = 0
                 break
             chosen = wrong if round_ >= _ROUNDS - 2 else writer.first_of(wrong)
             for v in sorted(chosen):
                 writer.constrain_definition(v)
             constrained |= chosen
-        left = len(writer.differing() - constrained) if constrained else 0
+        else:
+            left = len(writer.differing() - constrained)
         _jax.run_passes(read.module, "func.func(sdy-drop-sharding-rules)")
         read.module.operation.verify()
     return Annotation(len(constrained), on_uses, len(read.program.values), left)

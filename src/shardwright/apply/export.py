@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from shardwright import _jax
 from shardwright.apply.annotate import Annotation, annotate
-from shardwright.errors import PlanError
+from shardwright.errors import PlanError, TraceError
 from shardwright.frontend.trace import Lowering, lower, read
 from shardwright.ir.build import ReadModule
 from shardwright.spmd import MeshShape, Partitioned, Sharding
@@ -56,7 +56,12 @@ class Sharded:
 
 def annotated_module(sharded: Sharded, platform: str) -> tuple[Lowering, ReadModule, Partitioned, Annotation]:
     """Lower the function with the planned shardings and constrain a copy of its module to the plan."""
-    lowering = lower(sharded.fn, sharded.args, platform, **sharded.jit_options)
+    try:
+        lowering = lower(sharded.fn, sharded.args, platform, **sharded.jit_options)
+    except TraceError as error:  # it was traced before without shardings, so these are what JAX cannot do here
+        raise PlanError(
+            f"JAX cannot lower this program for a mesh ({error.__cause__ or error}), so its plan can be read but not run."
+        ) from error
     module = read(sharded.fn, lowering, rules=sharded.rules)
     partitioned = sharded.partition(module)
     return lowering, module, partitioned, annotate(module, partitioned)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shardwright.verify.report import Verdict
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """Decisions about ``fn(*args)`` on a mesh. Made by ``sw.evaluate`` or ``sw.load``.
 

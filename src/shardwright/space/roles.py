@@ -17,7 +17,7 @@ from shardwright.space.carried import carried_results
 _NEARLY = 0.98
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Roles:
     """Roles of groups and arguments of an analysed program; groups are given by number."""
 

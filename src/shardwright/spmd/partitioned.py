@@ -35,7 +35,7 @@ class Collective:
         return self.bytes * self.times
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Partitioned:
     """``values[v]`` is a value's sharding, ``assignments[o]`` an op's, or None for loops, branches and barriers."""
 
