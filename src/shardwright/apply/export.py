@@ -60,7 +60,8 @@ def annotated_module(sharded: Sharded, platform: str) -> tuple[Lowering, ReadMod
         lowering = lower(sharded.fn, sharded.args, platform, **sharded.jit_options)
     except TraceError as error:  # it was traced before without shardings, so these are what JAX cannot do here
         raise PlanError(
-            f"JAX cannot lower this program for a mesh ({error.__cause__ or error}), so its plan can be read but not run."
+            f"JAX cannot lower this program for a mesh ({error.__cause__ or error}), "
+            "so its plan can be read but not run."
         ) from error
     module = read(sharded.fn, lowering, rules=sharded.rules)
     partitioned = sharded.partition(module)
