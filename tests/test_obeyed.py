@@ -75,6 +75,21 @@ def test_an_assignment_is_enforced_on_uses():
     assert "all-gather" not in compiled
 
 
+@pytest.mark.parametrize("batch_axis", [[], [("a", "x[0]")]])
+def test_convolutions_are_not_split_along_image_and_features_at_once(batch_axis):
+    """The compiler's partitioner computes that wrongly; the plan takes another way and is right."""
+
+    def fn(x, w):
+        y = lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return jnp.tanh(y)
+
+    decisions = [*batch_axis, ("b", "w[3]"), ("c", "x[1]")]
+    args = f32(8, 16, 16, 8), f32(3, 3, 8, 16)
+    plan = sw.evaluate(fn, *args, mesh={"a": 2, "b": 2, "c": 2}, decisions=decisions)
+    verdict = plan.verify("run")
+    assert verdict, verdict.message
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "tactics"),

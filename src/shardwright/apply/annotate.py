@@ -101,7 +101,9 @@ class _Writer:
             if assignment is None or assignment.partial:
                 continue
             for v, own, moves in zip(op.results, assignment.results, assignment.after, strict=True):
-                if not moves or self.program.free[v]:
+                # A convolution must not be talked into a split that it was kept from, not even for a local slice.
+                needed = moves or (op.kind == "convolution" and own != self.plan.values[v])
+                if not needed or self.program.free[v]:
                     continue
                 value = self.read.value(v)
                 uses = list(value.uses)

@@ -54,11 +54,23 @@ def assign(op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str
     sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
     best: Assignment | None = None
     for factors in _combinations(op.rule, problem.candidates, mesh):
+        if op.kind == "convolution" and _miscompiled(op.rule, factors):
+            continue
         found = _price(op, factors, problem, sizes, mesh)
         if best is None or found.price < best.price:
             best = found
     assert best is not None  # no axis at all is always a combination
     return best
+
+
+def _miscompiled(rule: Rule, factors: tuple[int, ...]) -> bool:
+    """A convolution split along its image and its output features at once, which XLA's partitioner gets wrong.
+
+    Plain JAX shows it on jaxlib 0.10.2 and 0.12.0: batch, height and output features on three axes give other numbers.
+    """
+    kernel, result = ({dim[0] for dim in dims if dim} for dims in (rule.operands[1], rule.results[0]))
+    chosen = set(factors)
+    return bool(chosen & rule.halo) and bool(chosen & kernel & result)
 
 
 def candidates(rule: Rule, groups: tuple[int, ...], on_list: frozenset[int], axis_size: int) -> tuple[int, ...]:
