@@ -124,9 +124,9 @@ def _sent(op: Any, mesh: MeshShape) -> list[tuple[str, float]]:
         n = ways(_axes(op, "params"))
         return [(kind, local * (n - 1) / n)]
     if kind == ALL_REDUCE:
-        # Where each device keeps only a slice of the sum, this counts a reduce-scatter over the axes of the slice and an
-        # all-reduce of the smaller rest over the others. The TPU compiler was seen to take the axes apart and to slice in
-        # between, but with an all-reduce in the first place, over groups of two.
+        # Where each device keeps only a slice of the sum, this counts a reduce-scatter over the axes of the slice and
+        # an all-reduce of the smaller rest over the others. The TPU compiler was seen to take the axes apart and to
+        # slice in between, but with an all-reduce in the first place, over groups of two.
         scattered = _sliced_axes(op)
         n, m = ways(scattered), ways(_axes(op, "reduction_axes") - scattered)
         return [(REDUCE_SCATTER, local * (n - 1) / n), (ALL_REDUCE, 2 * local / n * (m - 1) / m)]
