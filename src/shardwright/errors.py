@@ -1,5 +1,14 @@
 """What can go wrong, as exceptions whose message is one sentence that a user can act on."""
 
+import difflib
+from collections.abc import Sequence
+
+
+def nearest(name: str, names: Sequence[str], cutoff: float = 0.4) -> str:
+    """The end of a sentence about an unknown name."""
+    close = difflib.get_close_matches(name, names, n=3, cutoff=cutoff)
+    return f"; did you mean {' or '.join(close)}" if close else ""
+
 
 class ShardwrightError(Exception):
     """Base of every exception that Shardwright raises on purpose."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import os
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardwright.errors import TargetError, TraceError
+from shardwright.errors import TargetError, TraceError, nearest
 from shardwright.frontend import read_stablehlo, trace
 from shardwright.ir.program import Program
 from shardwright.models import MODELS, build
@@ -85,7 +84,7 @@ def _function(text: str) -> Target:
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
             known = [m.name for m in pkgutil.iter_modules([here])]
-            raise TargetError(f"there is no module {module_name!r}{_nearest(module_name, known)}.") from None
+            raise TargetError(f"there is no module {module_name!r}{nearest(module_name, known, cutoff=0.5)}.") from None
         raise TargetError(
             f"importing {module_name!r} failed: it needs {error.name!r}, which is not installed."
         ) from error
@@ -94,7 +93,9 @@ def _function(text: str) -> Target:
     function = getattr(module, function_name, None)
     if function is None:
         named = [n for n in dir(module) if callable(getattr(module, n)) and not n.startswith("_")]
-        raise TargetError(f"module {module_name!r} has no {function_name!r}{_nearest(function_name, named)}.")
+        raise TargetError(
+            f"module {module_name!r} has no {function_name!r}{nearest(function_name, named, cutoff=0.5)}."
+        )
     if not callable(function):
         raise TargetError(f"{text!r} is not a function but a {type(function).__name__}.")
     try:
@@ -116,8 +117,3 @@ def _checked(text: str, made: Any) -> Target:
     if unknown:
         raise TargetError(f"{text!r} returns the option {unknown[0]!r}; known options: {', '.join(_OPTIONS)}.")
     return Target(text, fn, tuple(args), options)
-
-
-def _nearest(name: str, names: list[str]) -> str:
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(close)}?"[:-1] if close else ""

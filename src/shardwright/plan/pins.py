@@ -8,9 +8,9 @@ from typing import Any
 from jax.sharding import PartitionSpec
 
 from shardwright.analysis import Analysis
-from shardwright.errors import PinError
+from shardwright.errors import PinError, nearest
 from shardwright.space import Decision, Whole, expand
-from shardwright.space.decisions import axis_number, nearest, path_matches
+from shardwright.space.decisions import axis_number, path_matches
 from shardwright.spmd import MeshShape, Partitioned
 
 Pin = Any

@@ -14,12 +14,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from shardwright._console import plain_text
 from shardwright.analysis import Analysis, analyse_program
 from shardwright.apply import Annotation, Sharded, export_annotated, named, spec
-from shardwright.errors import PlanError
+from shardwright.errors import PlanError, nearest
 from shardwright.frontend.paths import leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule
 from shardwright.plan.mesh import check_mesh, device_mesh
 from shardwright.space import Decision, Whole, resolve
-from shardwright.space.decisions import nearest, path_matches
+from shardwright.space.decisions import path_matches
 from shardwright.spmd import Collective, MeshShape, Partitioned, Places, partition_program
 
 if TYPE_CHECKING:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from shardwright.analysis import Analysis
-from shardwright.errors import PinError
+from shardwright.errors import PinError, nearest
 from shardwright.space.carried import carried_results
 from shardwright.spmd import Entry, MeshShape, State
 
@@ -102,9 +101,3 @@ def find_group(analysis: Analysis, dimension: str) -> int:
 def path_matches(pattern: str, path: str) -> bool:
     """A path matches itself, a prefix of whole components, or a glob."""
     return path == pattern or path.startswith(pattern + ".") or fnmatchcase(path, pattern)
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """The end of a sentence about an unknown name."""
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
-    return f"; did you mean {' or '.join(close)}" if close else ""

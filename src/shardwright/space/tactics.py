@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from shardwright.analysis import Analysis
-from shardwright.errors import PinError
-from shardwright.space.decisions import Decision, Whole, axis_number, find_group, nearest
+from shardwright.errors import PinError, nearest
+from shardwright.space.decisions import Decision, Whole, axis_number, find_group
 from shardwright.space.roles import Roles
 from shardwright.spmd import MeshShape
 
