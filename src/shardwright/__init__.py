@@ -2,7 +2,11 @@
 
 from shardwright.analyse import analyse
 from shardwright.analysis import Analysis
+from shardwright.cost import Estimate
+from shardwright.devices import Device, Link
 from shardwright.errors import (
+    CompilerMissingError,
+    DeviceError,
     MeshError,
     ModuleError,
     PinError,
@@ -21,7 +25,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Analysis",
+    "CompilerMissingError",
     "Decision",
+    "Device",
+    "DeviceError",
+    "Estimate",
+    "Link",
     "MeshError",
     "ModuleError",
     "PinError",

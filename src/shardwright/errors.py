@@ -38,9 +38,17 @@ class MeshError(ShardwrightError):
     """A mesh, or a device list for one, does not fit."""
 
 
+class DeviceError(ShardwrightError):
+    """A device is not known by that name, or is described with figures that make no sense."""
+
+
 class PinError(ShardwrightError):
     """A decision or tactic names what is not there, or clashes with another; the message names both."""
 
 
 class PlanError(ShardwrightError):
     """A plan does not fit this program, mesh or version, or cannot be carried out."""
+
+
+class CompilerMissingError(ShardwrightError):
+    """The compiler that a plan was to be verified with is not installed."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.analysis import Analysis, analyse_program
+from shardwright.devices import Device, find_device, parse_bytes
 from shardwright.errors import PinError, PlanError
 from shardwright.frontend.trace import Lowering, lower, read
 from shardwright.ir.loops import TripCounts
@@ -22,6 +23,8 @@ def evaluate(
     fn: Callable[..., Any],
     *args: Any,
     mesh: Any,
+    device: str | Device | None = None,
+    memory: int | str | None = None,
     decisions: Any = (),
     pin: Any = None,
     donate: Sequence[int] = (),
@@ -35,16 +38,21 @@ def evaluate(
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``; only shapes are looked at.
         mesh: a dict such as ``{"data": 4, "model": 2}``, a jax ``Mesh`` or ``AbstractMesh``.
+        device: a preset's name such as ``"tpu-v5e"`` (``shardwright devices`` lists them) or a ``sw.Device``; by
+            default what JAX's default backend runs on.
+        memory: bytes that a device may hold, or ``"12GiB"``; by default what is usable of the device's memory.
         decisions: in order of priority on each axis: ``("data", "batch.tokens[0]")``, ``sw.Decision(...)``, a tactic
             such as ``"fsdp:data"`` or ``"megatron:model"``, or specs by path (``{"batch.tokens": P("data")}``).
         pin: the same; comes first.
         donate: positions of arguments whose buffers may be reused, as ``donate_argnums`` of ``jax.jit``.
-        platform: what to lower for while planning; by default that of JAX's default backend.
+        platform: what to lower for while planning; by default the device's.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.
     """
-    traced = _Traced.of(fn, args, donate, platform, trip_counts, rules)
-    return traced.plan(mesh_shape(mesh), [pin, decisions])
+    found = find_device(device)
+    limit = None if memory is None else parse_bytes(memory)
+    traced = _Traced.of(fn, args, donate, platform or _platform(found), trip_counts, rules)
+    return traced.plan(mesh_shape(mesh), found, limit, [pin, decisions])
 
 
 def load(
@@ -59,13 +67,18 @@ def load(
 
     Raises ``PlanError`` where the plan does not fit the program.
     """
-    mesh, written, donate = plan_file.read(path)
-    traced = _Traced.of(fn, args, donate, platform, trip_counts, rules)
+    saved = plan_file.read(path)
+    traced = _Traced.of(fn, args, saved.donate, platform or _platform(saved.device), trip_counts, rules)
     known = {d.name for d in traced.analysis.descriptions}
     try:
-        return traced.plan(mesh_shape(mesh), [plan_file.as_decision(w, known) for w in written])
+        decisions = [plan_file.as_decision(w, known) for w in saved.decisions]
+        return traced.plan(mesh_shape(saved.mesh), saved.device, saved.memory_bytes, decisions)
     except PinError as error:
         raise PlanError(f"the plan {os.fspath(path)} does not fit this program: {error}") from error
+
+
+def _platform(device: Device) -> str:
+    return {"gpu": "cuda"}.get(device.platform, device.platform)
 
 
 @dataclass(frozen=True)
@@ -94,11 +107,20 @@ class _Traced:
         options = {"trip_counts": trip_counts, "rules": rules}
         return cls(fn, lowering, analyse_program(module.program), positions, options)
 
-    def plan(self, mesh: MeshShape, pins: Pin) -> Plan:
+    def plan(self, mesh: MeshShape, device: Device, memory_bytes: int | None, pins: Pin) -> Plan:
         decisions = as_decisions(self.analysis, mesh, pins)
         lowering = self.lowering
         plan = make_plan(
-            self.fn, lowering.shapes, lowering.result, self.analysis, mesh, decisions, self.donate, self.options
+            self.fn,
+            lowering.shapes,
+            lowering.result,
+            self.analysis,
+            mesh,
+            device,
+            decisions,
+            memory_bytes=memory_bytes,
+            donate=self.donate,
+            options=self.options,
         )
         check_specs(plan.partitioned, pins)
         return plan

@@ -10,12 +10,14 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 import shardwright
 from shardwright.analysis import analyse_program
 from shardwright.analysis.present import analysis_table, coloured_program
 from shardwright.cli.target import find_target
+from shardwright.devices import PRESETS
+from shardwright.devices.present import devices_table
 from shardwright.errors import ShardwrightError, TargetError
 from shardwright.frontend.trace import PLATFORMS
 from shardwright.models import MODELS
@@ -48,6 +50,7 @@ def main(debug: bool) -> None:
     shardwright analyse gpt --set layers=24       with another size
     shardwright analyse my_package.train:step     your own: a function that returns (fn, args)
     shardwright models                            the built-in models, their presets and sizes
+    shardwright devices                           the devices to plan for, their speed, memory and links
     """
 
 
@@ -125,9 +128,7 @@ def analyse(
     elif as_json:
         click.echo(json.dumps(analysis.to_dict(), indent=1))
     else:
-        Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(
-            analysis_table(analysis, everything=everything)
-        )
+        _print(analysis_table(analysis, everything=everything))
 
 
 @main.command()
@@ -146,6 +147,20 @@ def models(as_json: bool) -> None:
         click.echo(f"  presets: {', '.join(model['presets'])}")
         sizes = ", ".join(f"{k}={v}" for k, v in model["presets"]["default"].items())
         click.echo(f"  sizes:   {sizes}\n")
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output and nothing else.")
+def devices(as_json: bool) -> None:
+    """List the devices to plan for: their peak rate, memory and links."""
+    if as_json:
+        click.echo(json.dumps({name: asdict(device) for name, device in PRESETS.items()}, indent=1))
+    else:
+        _print(devices_table(PRESETS.values()))
+
+
+def _print(table: RenderableType) -> None:
+    Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
 
 
 def _pairs(texts: Iterable[str], option: str, convert: Callable[[str], Any]) -> Iterable[tuple[str, Any]]:

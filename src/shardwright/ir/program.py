@@ -9,6 +9,7 @@ frozen dataclass takes four times as long to make.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -157,6 +158,36 @@ class Program:
     def argument_of(self) -> Mapping[int, Argument]:
         """Arguments by their value."""
         return {argument.value: argument for argument in self.arguments}
+
+    @cached_property
+    def users(self) -> tuple[tuple[int, ...], ...]:
+        """The ops that use each value, in order, each once; returning it from a region is no use."""
+        found: list[list[int]] = [[] for _ in self.values]
+        for o, op in enumerate(self.ops):
+            for v in op.operands:
+                if not found[v] or found[v][-1] != o:
+                    found[v].append(o)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def returned(self) -> frozenset[int]:
+        """What the program, a loop's body or a branch returns."""
+        return frozenset(v for region in self.regions for v in region.results)
+
+    @cached_property
+    def donations(self) -> Mapping[int, int]:
+        """Results that take over a donated argument's buffer, paired as JAX does: in order, by shape and type."""
+        waiting: dict[tuple[tuple[int, ...], str], list[int]] = defaultdict(list)
+        for argument in self.arguments:
+            if argument.donated:
+                value = self.values[argument.value]
+                waiting[value.shape, value.dtype].append(argument.value)
+        pairs: dict[int, int] = {}
+        for v in self.regions[0].results:
+            found = waiting[self.values[v].shape, self.values[v].dtype]
+            if found and v not in pairs:
+                pairs[v] = found.pop(0)
+        return pairs
 
     @cached_property
     def free(self) -> NDArray[np.bool_]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardwright.errors import PlanError
+from shardwright.devices import PRESETS, Device, Link, find_device
+from shardwright.errors import DeviceError, PlanError
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan
 
-VERSION = 1
+VERSION = 2
 
 
 def save(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -35,6 +38,8 @@ def save(plan: Plan, path: str | os.PathLike[str]) -> None:
         "shardwright_plan": VERSION,
         "function": getattr(plan.fn, "__name__", type(plan.fn).__name__),
         "mesh": plan.mesh,
+        "device": as_written(plan.device),
+        "memory_bytes": plan.memory_bytes,
         "decisions": [written(decision) for decision in plan.decisions],
         "donate": list(plan.donate),
     }
@@ -48,8 +53,19 @@ def save(plan: Plan, path: str | os.PathLike[str]) -> None:
         raise PlanError(f"cannot write the plan to {target}: {error.strerror or error}.") from None
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, int], list[dict[str, Any]], tuple[int, ...]]:
-    """The mesh, the decisions as written, and the donated positions of a plan file."""
+@dataclass(frozen=True)
+class Saved:
+    """What a plan file says, with the decisions as they are written."""
+
+    mesh: dict[str, int]
+    device: Device
+    memory_bytes: int
+    decisions: list[dict[str, Any]]
+    donate: tuple[int, ...]
+
+
+def read(path: str | os.PathLike[str]) -> Saved:
+    """Read a plan file."""
     file = Path(path)
     try:
         content = json.loads(file.read_text())
@@ -64,9 +80,36 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, int], list[dict[str, A
             f"{file} is a plan of version {content['shardwright_plan']}; this shardwright reads version {VERSION}."
         )
     try:
-        return dict(content["mesh"]), list(content["decisions"]), tuple(content["donate"])
-    except (KeyError, TypeError, ValueError) as error:
+        return Saved(
+            dict(content["mesh"]),
+            device_from(content["device"]),
+            int(content["memory_bytes"]),
+            list(content["decisions"]),
+            tuple(content["donate"]),
+        )
+    except (KeyError, TypeError, ValueError, DeviceError) as error:
         raise PlanError(f"{file} is damaged: {error!r} is missing or wrong.") from None
+
+
+def as_written(device: Device) -> str | dict[str, Any]:
+    """A preset by its name, another device with all its figures."""
+    if PRESETS.get(device.name) == device:
+        return device.name
+    out = {f.name: getattr(device, f.name) for f in dataclasses.fields(device)}
+    return {
+        **out,
+        "flops_per_second": dict(device.flops_per_second),
+        "links": list(map(dataclasses.asdict, device.links)),
+    }
+
+
+def device_from(written: str | dict[str, Any]) -> Device:
+    """The device that ``as_written`` wrote."""
+    if isinstance(written, str):
+        return find_device(written)
+    tile = written["tile"]
+    links = tuple(Link(**link) for link in written["links"])
+    return Device(**{**written, "links": links, "tile": tuple(tile) if tile else None})
 
 
 def as_decision(written: dict[str, Any], known: set[str]) -> Decision | Whole:

@@ -14,6 +14,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from shardwright._console import plain_text
 from shardwright.analysis import Analysis, analyse_program
 from shardwright.apply import Annotation, Sharded, export_annotated, named, spec
+from shardwright.cost import CostModel, DevicePrices, Estimate, make_estimate
+from shardwright.devices import Device
 from shardwright.errors import PlanError, nearest
 from shardwright.frontend.paths import leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule
@@ -39,6 +41,9 @@ class Plan:
     analysis: Analysis
     partitioned: Partitioned
     decisions: tuple[Decision | Whole, ...]
+    device: Device
+    memory_bytes: int
+    """What a device may hold: the limit that ``fits`` goes by."""
     donate: tuple[int, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     """What the function was traced with: ``trip_counts``, ``rules``."""
@@ -66,6 +71,18 @@ class Plan:
             for v, leaf in zip(values, leaves, strict=True)
         ]
         return jax.tree.unflatten(jax.tree.structure(self.result), specs)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """What a step costs on the device: seconds, bytes, and what they are made of."""
+        partitioned = self.partitioned
+        model = CostModel(partitioned.places, partitioned.mesh, self.device, partitioned.state.whole)
+        return make_estimate(model, partitioned, self.memory_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """By the estimate, a device holds no more than it may."""
+        return self.estimate.fits
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
@@ -120,7 +137,12 @@ class Plan:
         return jax.tree.map(lambda x, s: jax.device_put(x, NamedSharding(mesh, s)), tree, specs)
 
     def verify(self, on: str, **options: Any) -> Verdict:
-        """Check the plan: ``"run"`` on CPU devices against the plain function, ``"shardy"`` against its collectives."""
+        """Check the plan.
+
+        ``"tpu:v5e:4x4"``, ``"gpu:a100-80:8"`` and ``"cpu"`` compile it for such devices, which need not be there;
+        ``"run"`` runs it on CPU devices against the plain function; ``"shardy"`` compares its collectives with those
+        of the compiler's own partitioner.
+        """
         from shardwright.verify import verify
 
         return verify(self, on, **options)
@@ -153,7 +175,8 @@ class Plan:
         """The plan's state on another lowering of the same function."""
         analysis = analyse_program(module.program)
         mesh = self.partitioned.mesh
-        return partition_program(Places(analysis), mesh, resolve(analysis, mesh, self.decisions))
+        state = resolve(analysis, mesh, self.decisions)
+        return partition_program(Places(analysis), mesh, state, DevicePrices.of(self.device, mesh))
 
     def _specs_for(self, tree: Any, argument: int | str | None) -> Any:
         if isinstance(argument, int):
@@ -190,10 +213,15 @@ def make_plan(
     result: Any,
     analysis: Analysis,
     mesh: MeshShape,
+    device: Device,
     decisions: Sequence[Decision | Whole],
-    donate: Sequence[int],
+    *,
+    memory_bytes: int | None = None,
+    donate: Sequence[int] = (),
     options: Mapping[str, Any],
 ) -> Plan:
     """Resolve decisions on an analysed program."""
-    partitioned = partition_program(Places(analysis), mesh, resolve(analysis, mesh, decisions))
-    return Plan(fn, args, result, analysis, partitioned, tuple(decisions), tuple(donate), dict(options))
+    state = resolve(analysis, mesh, decisions)
+    partitioned = partition_program(Places(analysis), mesh, state, DevicePrices.of(device, mesh))
+    limit = device.usable_bytes if memory_bytes is None else memory_bytes
+    return Plan(fn, args, result, analysis, partitioned, tuple(decisions), device, limit, tuple(donate), dict(options))

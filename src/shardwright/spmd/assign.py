@@ -1,7 +1,7 @@
 """How each op runs: which axes split which of its factors, given how its operands lie and how its results must.
 
 The cheapest of a few combinations: every axis takes one of the op's factors whose group is on its list, or none. What
-counts is the communication it causes, before and after, and the work that is left on each device.
+counts is the communication it causes, before and after, and the work that is left on each device, in seconds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ from typing import NamedTuple
 from shardwright.ir.program import Op, bits_of
 from shardwright.ir.rules import Rule
 from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reshard
+from shardwright.spmd.prices import Prices
 from shardwright.spmd.state import MeshShape, Sharding
 
-# What a byte over a link is worth in work on the chip, until a device says so: a TPU v5e does 197 TFLOP/s in bf16,
-# reads 819 GB/s and sends 90 GB/s along one axis of its torus (Google Cloud, "TPU v5e"): 2,200 FLOPs, 9 bytes read.
-FLOPS_PER_LINK_BYTE = 2200.0
-MEMORY_BYTES_PER_LINK_BYTE = 9.0
 _MOST_COMBINATIONS = 256
 
 
@@ -27,7 +24,7 @@ class Assignment(NamedTuple):
     """``factors[axis]`` is the factor that the axis splits, or -1.
 
     ``operands`` and ``results`` are the shardings the op itself works with, ``before`` and ``after`` the moves that
-    each operand and result needs.
+    each operand and result needs. ``seconds`` is the price it was chosen by.
     """
 
     factors: tuple[int, ...]
@@ -36,7 +33,7 @@ class Assignment(NamedTuple):
     partial: tuple[int, ...]
     before: tuple[tuple[Move, ...], ...]
     after: tuple[tuple[Move, ...], ...]
-    price: float
+    seconds: float
 
 
 class Problem(NamedTuple):
@@ -49,18 +46,108 @@ class Problem(NamedTuple):
     candidates: tuple[tuple[int, ...], ...]
 
 
-def assign(op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]], mesh: MeshShape) -> Assignment:
-    """The cheapest way to run an op; ``shapes`` are shape and type of its operands, then results."""
-    sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
-    best: Assignment | None = None
-    for factors in _combinations(op.rule, problem.candidates, mesh):
-        if op.kind == "convolution" and _miscompiled(op.rule, factors):
-            continue
-        found = _price(op, factors, problem, sizes, mesh)
-        if best is None or found.price < best.price:
-            best = found
-    assert best is not None  # no axis at all is always a combination
-    return best
+class Way(NamedTuple):
+    """An op with its factors split by axes: how its tensors lie, the axes its results are partial over, its work."""
+
+    factors: tuple[int, ...]
+    operands: tuple[Sharding, ...]
+    results: tuple[Sharding, ...]
+    partial: tuple[int, ...]
+    work_seconds: float
+
+
+class Assigner:
+    """Chooses how ops run on a mesh. What was worked out once, for a class of ops or for a tensor, is remembered."""
+
+    def __init__(self, mesh: MeshShape, prices: Prices) -> None:
+        self.mesh, self.prices = mesh, prices
+        self._known: dict[Problem, Assignment] = {}
+        self._ways: dict[tuple[int, tuple[tuple[int, ...], ...]], list[Way]] = {}
+        self._way_of: dict[tuple[int, tuple[int, ...]], Way] = {}
+        self._moves: dict[tuple[float, Sharding, tuple[int, ...], Sharding], tuple[tuple[Move, ...], float]] = {}
+
+    def assign(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
+        """The cheapest way to run an op; ``shapes`` are shape and type of its operands, then results."""
+        known = self._known.get(problem)
+        if known is None:
+            known = self._known[problem] = self._cheapest(op, problem, shapes)
+        return known
+
+    def _cheapest(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
+        sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
+        ways = self._ways.get((problem.signature, problem.candidates))
+        if ways is None:
+            ways = self._ways[problem.signature, problem.candidates] = [
+                self._way(op, problem.signature, factors, sizes, shapes)
+                for factors in _combinations(op.rule, problem.candidates, self.mesh)
+                if not (op.kind == "convolution" and _miscompiled(op.rule, factors))
+            ]
+        best, least = ways[0], math.inf
+        for way in ways:  # no axis at all is always the first of them
+            seconds = way.work_seconds
+            for _, moved in self._around(way, problem, sizes):
+                seconds += moved
+            if seconds < least:
+                best, least = way, seconds
+        moves = tuple([found for found, _ in self._around(best, problem, sizes)])
+        count = len(problem.operands)
+        return Assignment(best.factors, best.operands, best.results, best.partial, moves[:count], moves[count:], least)
+
+    def _around(self, way: Way, problem: Problem, sizes: Sequence[float]) -> Iterator[tuple[tuple[Move, ...], float]]:
+        """The moves of each operand, then of each result, and their seconds."""
+        known, t = self._moves, 0
+        for have, want, free in zip(problem.operands, way.operands, problem.free, strict=True):
+            if free or have == want:
+                yield _NOTHING
+            else:
+                yield known.get((sizes[t], have, (), want)) or self._move(sizes[t], have, (), want)
+            t += 1
+        for have, want in zip(way.results, problem.results, strict=True):
+            if have == want and not way.partial:
+                yield _NOTHING
+            else:
+                yield known.get((sizes[t], have, way.partial, want)) or self._move(sizes[t], have, way.partial, want)
+            t += 1
+
+    def _move(
+        self, size: float, have: Sharding, partial: tuple[int, ...], want: Sharding
+    ) -> tuple[tuple[Move, ...], float]:
+        if partial:
+            moves = reduce_partial(size, have, partial, want, self.mesh)
+        else:
+            moves = reshard(size, have, want, self.mesh)
+        found = self._moves[size, have, partial, want] = (moves, sum(self.prices.move_seconds(m) for m in moves))
+        return found
+
+    def _way(
+        self,
+        op: Op,
+        signature: int,
+        factors: tuple[int, ...],
+        sizes: Sequence[float],
+        shapes: Sequence[tuple[tuple[int, ...], str]],
+    ) -> Way:
+        known = self._way_of.get((signature, factors))
+        if known is not None:
+            return known
+        rule = op.rule
+        shardings = [
+            tuple(tuple(a for a, f in enumerate(factors) if dim[:1] == (f,)) for dim in dims) for dims in rule.tensors
+        ]
+        split = math.prod(self.mesh.sizes[a] for a, f in enumerate(factors) if f >= 0)
+        touched = sum(local_bytes(sizes[t], s, self.mesh) for t, s in enumerate(shardings))
+        count = len(op.operands)
+        way = self._way_of[signature, factors] = Way(
+            factors,
+            tuple(shardings[:count]),
+            tuple(shardings[count:]),
+            tuple(a for a, f in enumerate(factors) if f in rule.reduction),
+            self.prices.work_seconds(op, shapes[0][1], split, touched),
+        )
+        return way
+
+
+_NOTHING: tuple[tuple[Move, ...], float] = ((), 0.0)
 
 
 def _miscompiled(rule: Rule, factors: tuple[int, ...]) -> bool:
@@ -95,27 +182,3 @@ def _combinations(rule: Rule, candidates: tuple[tuple[int, ...], ...], mesh: Mes
             for f in set(factors) - {-1}
         ):
             yield factors
-
-
-def _price(op: Op, factors: tuple[int, ...], problem: Problem, sizes: list[float], mesh: MeshShape) -> Assignment:
-    rule = op.rule
-    shardings = [
-        tuple(tuple(a for a, f in enumerate(factors) if dim[:1] == (f,)) for dim in dims) for dims in rule.tensors
-    ]
-    count = len(problem.operands)
-    operands, results = tuple(shardings[:count]), tuple(shardings[count:])
-    partial = tuple(a for a, f in enumerate(factors) if f in rule.reduction)
-    before = tuple(
-        () if problem.free[t] else reshard(sizes[t], have, operands[t], mesh) for t, have in enumerate(problem.operands)
-    )
-    after = tuple(
-        reduce_partial(sizes[count + r], results[r], partial, want, mesh) for r, want in enumerate(problem.results)
-    )
-    split = math.prod(mesh.sizes[a] for a, f in enumerate(factors) if f >= 0)
-    touched = sum(local_bytes(sizes[t], s, mesh) for t, s in enumerate(shardings))
-    price = (
-        sum(move.bytes for moves in (*before, *after) for move in moves)
-        + op.flops / split / FLOPS_PER_LINK_BYTE
-        + touched / MEMORY_BYTES_PER_LINK_BYTE
-    )
-    return Assignment(factors, operands, results, partial, before, after, price)

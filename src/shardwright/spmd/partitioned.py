@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shardwright.ir.program import Program, Source
-from shardwright.spmd.assign import Assignment, Problem, assign, candidates
+from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates
 from shardwright.spmd.collectives import Move, reshard
+from shardwright.spmd.prices import Prices
 from shardwright.spmd.shardings import Places, shard_values
 from shardwright.spmd.state import MeshShape, Sharding, State
 
@@ -80,13 +81,13 @@ class Partitioned:
         return tuple(out)
 
 
-def partition_program(places: Places, mesh: MeshShape, state: State) -> Partitioned:
+def partition_program(places: Places, mesh: MeshShape, state: State, prices: Prices) -> Partitioned:
     """Give every value its sharding and every op its assignment."""
     program = places.analysis.program
     values = shard_values(places, mesh, state)
     on_list = [frozenset(entry.group for entry in entries) for entries in state.lists]
     free = program.free.tolist()
-    known: dict[Problem, Assignment] = {}
+    assigner = Assigner(mesh, prices)
     allowed: dict[tuple[int, tuple[int, ...]], tuple[tuple[int, ...], ...]] = {}
     assignments: list[Assignment | None] = []
     for o, op in enumerate(program.ops):
@@ -106,9 +107,6 @@ def partition_program(places: Places, mesh: MeshShape, state: State) -> Partitio
             tuple([free[v] for v in op.operands]),
             choice,
         )
-        assignment = known.get(problem)
-        if assignment is None:
-            tensors = [(program.values[v].shape, program.values[v].dtype) for v in (*op.operands, *op.results)]
-            assignment = known[problem] = assign(op, problem, tensors, mesh)
-        assignments.append(assignment)
+        tensors = [(program.values[v].shape, program.values[v].dtype) for v in (*op.operands, *op.results)]
+        assignments.append(assigner.assign(op, problem, tensors))
     return Partitioned(places, mesh, state, tuple(values), tuple(assignments))

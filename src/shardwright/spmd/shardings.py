@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shardwright.analysis import Analysis
 from shardwright.ir.program import Program
-from shardwright.spmd.state import MeshShape, Sharding, State
+from shardwright.spmd.state import Entry, MeshShape, Sharding, State
 
 
 class Pair(NamedTuple):
@@ -58,7 +58,7 @@ def winner(places: Iterable[int], pairs: Iterable[Pair], sides: tuple[int, ...])
 def shard_values(places: Places, mesh: MeshShape, state: State) -> list[Sharding]:
     """The sharding of every value of the program."""
     program = places.analysis.program
-    whole = [_derived_from(program, state.whole_on(a)) for a in range(len(mesh.sizes))]
+    whole = [derived_from(program, state.whole_on(a)) for a in range(len(mesh.sizes))]
     known: dict[object, Sharding] = {}
     out: list[Sharding] = []
     for v, value in enumerate(program.values):
@@ -68,21 +68,22 @@ def shard_values(places: Places, mesh: MeshShape, state: State) -> list[Sharding
         key = (value.shape, groups, pairs, kept)
         sharding = known.get(key)
         if sharding is None:
-            sharding = known[key] = _shard(value.shape, groups, pairs, kept, mesh, state)
+            sharding = known[key] = shard_value(value.shape, groups, pairs, kept, mesh, state.lists)
         out.append(sharding)
     return out
 
 
-def _shard(
+def shard_value(
     shape: tuple[int, ...],
     groups: tuple[int, ...],
     pairs: tuple[Pair, ...],
     kept_whole: tuple[bool, ...],
     mesh: MeshShape,
-    state: State,
+    lists: tuple[tuple[Entry, ...], ...],
 ) -> Sharding:
+    """The sharding of a value with these groups and conflicts; ``kept_whole[axis]`` where it must not be split."""
     taken: list[list[int]] = [[] for _ in shape]
-    for axis, entries in enumerate(state.lists):
+    for axis, entries in enumerate(lists):
         if kept_whole[axis]:
             continue
         for entry in entries:
@@ -96,7 +97,7 @@ def _shard(
     return tuple(tuple(axes) for axes in taken)
 
 
-def _derived_from(program: Program, arguments: frozenset[int]) -> frozenset[int]:
+def derived_from(program: Program, arguments: frozenset[int]) -> frozenset[int]:
     """The values computed from these alone, constants, scalars and loop counters aside.
 
     Casts and slices of parameters that are to stay whole stay whole too.

@@ -1,0 +1,248 @@
+"""Buffers: the memory that a program's stored values share, and from when to when each is needed.
+
+Positions are the numbers of ops, in program order; a loop's body stands right after the loop. One buffer holds what a
+loop carries, from its first content to the last use of what comes out, and what is updated in place. Results that take
+over a donated argument's buffer need none of their own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from shardwright.cost.kernels import CONTRACTIONS, IN_PLACE, VIEWS, Kernels
+from shardwright.ir.program import Program, bits_of
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of a value's (local) size, times ``scale``, from position ``start`` up to and with ``end``."""
+
+    value: int
+    start: int
+    end: int
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """``held``: arguments and what else is there all the time. ``temporary``: the rest, in no order."""
+
+    held: tuple[int, ...]
+    temporary: tuple[Buffer, ...]
+
+
+def find_buffers(program: Program, kernels: Kernels) -> Buffers:
+    """Share memory between values as the compiler does, and find out how long each buffer is needed."""
+    return _Sharing(program, kernels).buffers()
+
+
+class _Sharing:
+    def __init__(self, program: Program, kernels: Kernels) -> None:
+        self.program, self.kernels = program, kernels
+        self.end_of_program = len(program.ops)
+        self.arguments = {a.value for a in program.arguments}
+        self.same: dict[int, int] = {}  # a value that lies in another's buffer
+        self.nowhere: set[int] = set()  # needs no buffer
+        self.start = [_start(program, kernels, v) for v in range(len(program.values))]
+        self.last_use = self._last_uses()
+
+    def home(self, v: int) -> int:
+        """The value whose buffer a value lies in."""
+        while v in self.same:
+            v = self.same[v]
+        return v
+
+    def buffers(self) -> Buffers:
+        program, kernels = self.program, self.kernels
+        for o, op in enumerate(program.ops):
+            if op.kind == "while":
+                self._loop(o)
+            elif op.kind == "optimization_barrier":
+                for a, b in zip(op.operands, op.results, strict=True):
+                    self._share(b, a)
+            elif op.kind in ("case", "if"):
+                for r in op.regions:
+                    for a, b in zip(program.regions[r].results, op.results, strict=True):
+                        if program.values[a].op > o:
+                            self._share(a, b)
+            elif (op.kind in VIEWS and kernels.stored[op.results[0]] and kernels.stored[op.operands[0]]) or (
+                op.kind in IN_PLACE and self._may_overwrite(op.operands[0], o)
+            ):
+                self._share(op.results[0], op.operands[0])
+            else:
+                self._reuse(o)
+        donated = self._donated()
+        members: dict[int, list[int]] = defaultdict(list)
+        for v in range(len(program.values)):
+            if kernels.stored[v] or v in self.same:
+                members[self.home(v)].append(v)
+        temporary = [
+            Buffer(v, min(self.start[m] for m in found), max(self.last_use[m] for m in found))
+            for v, found in members.items()
+            if v not in self.arguments and v not in donated and v not in self.nowhere and kernels.stored[v]
+        ]
+        return Buffers(tuple(a.value for a in program.arguments), (*temporary, *self._hoisted()))
+
+    def _share(self, v: int, other: int) -> None:
+        home = self.home(other)
+        if self.home(v) != home:
+            self.same[self.home(v)] = home
+
+    def _last_uses(self) -> list[int]:
+        """The last position at which each value is needed; a value from outside a loop, until the loop ends."""
+        program, kernels = self.program, self.kernels
+        last = [max(self.start[v], 0) for v in range(len(program.values))]
+        for o, op in enumerate(program.ops):
+            for v in op.operands:
+                at = kernels.last[o]
+                inside = op.region
+                while inside != program.values[v].region:
+                    at = max(at, program.regions[inside].stop - 1)
+                    inside = program.ops[program.regions[inside].op].region
+                last[v] = max(last[v], at)
+        for region in program.regions:
+            for v in region.results:
+                last[v] = max(last[v], region.stop if region.op >= 0 else self.end_of_program)
+        for v in range(len(program.values) - 1, -1, -1):  # what is computed inside its users needs its own operands
+            maker = program.values[v].op
+            if maker >= 0 and not kernels.stored[v]:
+                for a in program.ops[maker].operands:
+                    last[a] = max(last[a], last[v])
+        return last
+
+    def _loop(self, o: int) -> None:
+        program = self.program
+        op = program.ops[o]
+        body = program.regions[op.regions[-1]]
+        for k, (before, after) in enumerate(zip(op.operands, op.results, strict=True)):
+            parameter, result = body.parameters[k], body.results[k]
+            for r in op.regions:
+                self.last_use[program.regions[r].parameters[k]] = max(
+                    self.last_use[program.regions[r].parameters[k]], self.start[program.regions[r].parameters[k]]
+                )
+            if result == parameter and program.free[before]:  # made again inside, where it is needed
+                self.nowhere.update((before, after, *(program.regions[r].parameters[k] for r in op.regions)))
+                continue
+            if result == parameter:  # unchanged: read where it lies
+                for v in (after, *(program.regions[r].parameters[k] for r in op.regions)):
+                    self._share(v, before)
+                self.last_use[after] = max(self.last_use[after], body.stop - 1)
+                continue
+            if self._may_overwrite(before, o):
+                # The buffer is called after what comes out: a table of zeros that goes in has no sharding of its own.
+                self._share(*((after, before) if self.home(before) in self.arguments else (before, after)))
+            self.start[after] = o
+            self.last_use[after] = max(self.last_use[after], body.stop - 1)
+            for r in op.regions:
+                self._share(program.regions[r].parameters[k], after)
+            if self.kernels.stored[result] and self._next_takes_over(parameter, result, body.start):
+                self._share(result, after)
+
+    def _next_takes_over(self, parameter: int, result: int, body_start: int) -> bool:
+        """Whether a loop's next content can be written where the current one lies."""
+        v = result
+        while (o := self.program.values[v].op) >= body_start:
+            op = self.program.ops[o]
+            if op.kind not in IN_PLACE and op.kind not in VIEWS:
+                break
+            v = op.operands[0]
+        return v == parameter or self.last_use[parameter] <= self.start[result]
+
+    def _may_overwrite(self, v: int, o: int) -> bool:
+        """Nobody needs the old content after op ``o``, and it is not the caller's."""
+        home = self.home(v)
+        if home in self.arguments:
+            argument = self.program.argument_of[home]
+            return argument.donated and self.last_use[v] <= o
+        return self.last_use[v] <= o and self.kernels.stored[v]
+
+    def _reuse(self, o: int) -> None:
+        """An elementwise kernel writes its result over an operand of the same type that it is the last to read."""
+        program, op = self.program, self.program.ops[o]
+        if len(op.results) != 1 or not self.kernels.stored[op.results[0]] or op.kind in CONTRACTIONS or op.regions:
+            return
+        value = program.values[op.results[0]]
+        if op.kind in ("reduce", "gather", "sort", "custom_call", "concatenate", "pad", "broadcast_in_dim"):
+            return
+        for v in op.operands:
+            other = program.values[v]
+            same = other.shape == value.shape and other.dtype == value.dtype
+            if (
+                same
+                and self.kernels.stored[v]
+                and self.home(v) not in self.arguments
+                and self.last_use[v] <= self.kernels.at[o]
+            ):
+                self.start[op.results[0]] += 1
+                return
+
+    def _donated(self) -> set[int]:
+        """Buffers of results that take over a donated argument's, if that has been read when they are complete."""
+        taken = set()
+        for v, argument in self.program.donations.items():
+            home = self.home(v)
+            if home not in self.arguments and self.last_use[argument] <= self._written(v):
+                taken.add(home)
+        return taken
+
+    def _written(self, v: int) -> int:
+        """When a result is complete."""
+        o = self.program.values[v].op
+        if o < 0:
+            return self.end_of_program
+        regions = self.program.ops[o].regions
+        return self.program.regions[regions[-1]].stop if regions else self.kernels.last[o]
+
+    def _hoisted(self) -> list[Buffer]:
+        """Loop-invariant stacks that the compiler converts to a narrower type once before the loop, not per slice."""
+        program = self.program
+        found: dict[tuple[int, str], list[int]] = {}
+        for op in program.ops:
+            if op.kind != "convert" or op.region == 0:
+                continue
+            stack = self._stack(op.operands[0])
+            if stack is None:
+                continue
+            a, b = (bits_of(program.values[v].dtype) for v in (op.operands[0], op.results[0]))
+            if b < a:
+                span = self._outermost_loop(op.region)
+                known = found.setdefault((stack, program.values[op.results[0]].dtype), list(span))
+                known[0], known[1] = min(known[0], span[0]), max(known[1], span[1])
+        return [
+            Buffer(stack, start, end, bits_of(dtype) / bits_of(program.values[stack].dtype))
+            for (stack, dtype), (start, end) in found.items()
+        ]
+
+    def _stack(self, v: int) -> int | None:
+        """The buffer that a value is a slice of, if a loop carries it unchanged."""
+        program = self.program
+        sliced = False
+        while (o := program.values[v].op) >= 0 and program.ops[o].kind in (*VIEWS, "dynamic_slice"):
+            sliced = sliced or program.ops[o].kind == "dynamic_slice"
+            v = program.ops[o].operands[0]
+        value = program.values[v]
+        if not sliced or value.op >= 0 or value.region == 0:
+            return None
+        region = program.regions[value.region]
+        loop = program.ops[region.op]
+        k = region.parameters.index(v)
+        unchanged = loop.kind == "while" and program.regions[loop.regions[-1]].results[k] == v
+        return self.home(v) if unchanged else None
+
+    def _outermost_loop(self, region: int) -> tuple[int, int]:
+        program = self.program
+        span = program.regions[region]
+        while program.ops[span.op].region != 0:
+            span = program.regions[program.ops[span.op].region]
+        return span.op, span.stop
+
+
+def _start(program: Program, kernels: Kernels, v: int) -> int:
+    """Where a value comes to be; constants and broadcasts of scalars where they are first needed."""
+    value = program.values[v]
+    if value.op < 0:
+        return max(program.regions[value.region].op, 0)
+    if program.free[v] and program.users[v]:
+        return kernels.at[program.users[v][0]]
+    return kernels.at[value.op]

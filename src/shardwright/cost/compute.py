@@ -1,0 +1,107 @@
+"""Seconds of an op's own work on one device: matrix unit, vector unit, memory.
+
+A kernel takes as long as the slowest of the three, since they work at the same time (the roofline model: Williams,
+Waterman and Patterson, 2009). The weights of the vector unit were fitted to the cycles that the TPU compiler gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shardwright.cost.kernels import CONTRACTIONS, EXPENSIVE, IN_PLACE, SHAPING
+from shardwright.cost.layout import padded
+from shardwright.devices import Device
+from shardwright.ir.program import Op
+from shardwright.ir.rules import Rule
+from shardwright.spmd.state import MeshShape
+
+# A loop-carried fusion of the TPU compiler never has fewer than about 2,000 cycles.
+LAUNCH_SECONDS = 1.3e-6
+# Large products reach this part of the peak (the compiler's cycles for 8,192³ in bf16), streams this part of the
+# memory's rate (Adam's update of a large weight).
+MATRIX_EFFICIENCY = 0.95
+MEMORY_EFFICIENCY = 0.8
+# Vector instructions per element.
+_CHEAP, _EXPENSIVE, _REDUCE = 1.0, 8.0, 2.0
+_SUBLANES = 8
+
+
+class Work(NamedTuple):
+    """What an op asks of each unit, on one device."""
+
+    matrix_seconds: float = 0.0
+    vector_ops: float = 0.0
+    memory_bytes: float = 0.0
+
+
+def kernel_seconds(work: Work, device: Device) -> float:
+    """Seconds of a kernel."""
+    memory = work.memory_bytes / (device.memory_bytes_per_second * MEMORY_EFFICIENCY)
+    vector = work.vector_ops / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
+    return LAUNCH_SECONDS + max(work.matrix_seconds, vector, memory)
+
+
+def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, device: Device) -> float:
+    """Of a contraction whose axes split these factors (-1 for none): FLOPs of padded local shapes over the peak."""
+    if not op.flops:
+        return 0.0
+    ways: dict[int, int] = {}
+    for axis, f in enumerate(factors):
+        if f >= 0:
+            ways[f] = ways.get(f, 1) * mesh.sizes[axis]
+    flops = op.flops / math.prod(ways.values())
+    rows, columns, depth = (
+        math.prod(-(-op.rule.sizes[f] // ways.get(f, 1)) for f in found) for found in contraction_factors(op.rule)
+    )
+    return flops / efficiency(rows, columns, depth, device.matrix_unit) / (device.flops(dtype) * MATRIX_EFFICIENCY)
+
+
+def contraction_factors(rule: Rule) -> tuple[list[int], list[int], list[int]]:
+    """The factors that a matrix product's rows, its columns and its depth are made of; batches are none of them."""
+    left, right, out = ({f for dim in dims for f in dim[:1]} for dims in (*rule.operands[:2], rule.results[0]))
+    rows = [f for f in sorted(left & out) if f not in right]
+    columns = [f for f in sorted(right & out) if f not in left]
+    depth = [f for f in sorted(left & right) if f not in out]
+    return rows, columns, depth
+
+
+def efficiency(rows: int, columns: int, depth: int, unit: int) -> float:
+    """The part of a matrix unit's work that is not padding.
+
+    One operand is held in the unit, ``depth`` by ``columns`` or ``rows``, padded both ways; the other streams through
+    it eight rows at a time (Jouppi et al., "In-datacenter performance analysis of a tensor processing unit", 2017).
+    """
+
+    def part(size: int, multiple: int) -> float:
+        return size / padded(size, multiple) if size else 1.0
+
+    held, streamed = part(columns, unit), part(rows, min(_SUBLANES, unit))
+    other_held, other_streamed = part(rows, unit), part(columns, min(_SUBLANES, unit))
+    return part(depth, unit) * max(held * streamed, other_held * other_streamed)
+
+
+def vector_ops(op: Op, elements_in: float, elements_out: float) -> float:
+    """Vector instructions times lanes."""
+    if op.kind in CONTRACTIONS or op.regions or op.kind in SHAPING:
+        return 0.0
+    if op.kind in ("reduce", "reduce_window", "select_and_scatter", "sort"):
+        return _REDUCE * elements_in
+    return (_EXPENSIVE if op.kind in EXPENSIVE else _CHEAP) * elements_out
+
+
+def traffic(op: Op, operand_bytes: Sequence[float], result_bytes: Sequence[float]) -> tuple[tuple[float, ...], float]:
+    """Bytes read of each operand and bytes written, if all of them lie in memory.
+
+    Slices and gathers read what they give; updates in place write what they are given.
+    """
+    if op.regions or op.kind in ("optimization_barrier", "reshape", "transpose", "constant", "iota"):
+        return (0.0,) * len(operand_bytes), 0.0
+    if op.kind in ("slice", "dynamic_slice", "gather"):
+        return (sum(result_bytes), *(0.0,) * (len(operand_bytes) - 1)), sum(result_bytes)
+    if op.kind in IN_PLACE:
+        update = operand_bytes[1 if op.kind == "dynamic_update_slice" else -1]
+        old = 0.0 if op.kind == "dynamic_update_slice" else update  # a scatter adds to what is there
+        return (old, *operand_bytes[1:]), update
+    return tuple(operand_bytes), sum(result_bytes)

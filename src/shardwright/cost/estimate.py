@@ -1,0 +1,218 @@
+"""What a plan costs, with its parts: what takes the time, what moves where, what fills the memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardwright.cost.compute import kernel_seconds
+from shardwright.cost.kernels import CONTRACTIONS
+from shardwright.cost.model import CostModel
+from shardwright.ir.program import Source
+from shardwright.spmd.collectives import Move
+from shardwright.spmd.partitioned import Collective, Partitioned
+
+_COSTLIEST = 10
+
+
+@dataclass(frozen=True)
+class CollectiveCost:
+    """A collective and what it takes: ``bytes`` that each device sends, once; ``seconds`` of all its ``times``."""
+
+    kind: str
+    axes: tuple[str, ...]
+    bytes: float
+    times: int
+    seconds: float
+    tensor: str
+    where: str
+    source: Source
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes that each device sends over the whole run."""
+        return self.bytes * self.times
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """Kernels of one kind at one source line. ``bound`` is what they wait for: "matrix", "vector" or "memory"."""
+
+    kind: str
+    source: Source
+    times: int
+    seconds: float
+    bound: str
+    tensor: str
+
+
+@dataclass(frozen=True)
+class Alive:
+    """What a device holds at the peak: so many tensors of an argument or a source line."""
+
+    name: str
+    what: str
+    tensors: int
+    bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """The cost of a plan on a device. Seconds are of one run of the function; bytes are of one device.
+
+    ``peak_fraction`` is the part of all devices' peak FLOP/s (of bf16 where it has one) that the step would reach.
+    """
+
+    device: str
+    limit_bytes: int
+    compute_seconds: float
+    comm_seconds: float
+    peak_bytes: int
+    argument_bytes: int
+    collectives: tuple[CollectiveCost, ...]
+    kernels: tuple[KernelCost, ...]
+    alive: tuple[Alive, ...]
+    peak_fraction: float
+
+    @property
+    def step_seconds(self) -> float:
+        """Compute and communication, one after the other."""
+        return self.compute_seconds + self.comm_seconds
+
+    @property
+    def fits(self) -> bool:
+        """The peak is within the limit."""
+        return self.peak_bytes <= self.limit_bytes
+
+    @cached_property
+    def comm_by_kind(self) -> dict[str, float]:
+        """Seconds of communication by kind of collective."""
+        return _totals((c.kind, c.seconds) for c in self.collectives)
+
+    @cached_property
+    def comm_by_axis(self) -> dict[str, float]:
+        """Seconds of communication by mesh axis, or axes where a collective runs over several."""
+        return _totals((", ".join(c.axes), c.seconds) for c in self.collectives)
+
+    @property
+    def costliest_kernels(self) -> tuple[KernelCost, ...]:
+        """The ten that take most time."""
+        return self.kernels[:_COSTLIEST]
+
+    @cached_property
+    def costliest_collectives(self) -> tuple[CollectiveCost, ...]:
+        """The ten that take most time."""
+        return tuple(sorted(self.collectives, key=lambda c: -c.seconds)[:_COSTLIEST])
+
+    def __str__(self) -> str:
+        from shardwright._console import plain_text
+        from shardwright.cost.present import estimate_table
+
+        return plain_text(estimate_table(self))
+
+
+def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) -> Estimate:
+    """The estimate of a partitioned program, in detail."""
+    cost = model.evaluate(partitioned.state)
+    kernels = _kernels(model, partitioned)
+    flops = sum(op.flops * n for op, n in zip(model.classes.program.ops, model.classes.program.repeats, strict=True))
+    peak = max(model.device.flops_per_second.values(), default=0.0)
+    peak = model.device.flops_per_second.get("bf16", peak)
+    step = cost.compute_seconds + cost.comm_seconds
+    return Estimate(
+        device=model.device.name,
+        limit_bytes=limit_bytes,
+        compute_seconds=cost.compute_seconds,
+        comm_seconds=cost.comm_seconds,
+        peak_bytes=cost.peak_bytes,
+        argument_bytes=_argument_bytes(model, partitioned),
+        collectives=tuple(_priced(model, c, partitioned) for c in partitioned.collectives),
+        kernels=kernels,
+        alive=_alive(model, partitioned),
+        peak_fraction=flops / step / peak / model.mesh.devices if step else 0.0,
+    )
+
+
+def _totals(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+    out: dict[str, float] = defaultdict(float)
+    for name, seconds in pairs:
+        out[name] += seconds
+    return dict(sorted(out.items(), key=lambda item: -item[1]))
+
+
+def _priced(model: CostModel, c: Collective, partitioned: Partitioned) -> CollectiveCost:
+    axes = tuple(partitioned.mesh.names.index(a) for a in c.axes)
+    seconds = model.prices.move_seconds(Move(c.kind, axes, c.bytes)) * c.times
+    tensor = str(partitioned.program.values[c.value])
+    return CollectiveCost(c.kind, c.axes, c.bytes, c.times, seconds, tensor, c.where, c.source)
+
+
+def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ...]:
+    program, lists = partitioned.program, partitioned.state.lists
+    found: dict[tuple[str, Source, str, str], list[float]] = defaultdict(lambda: [0, 0.0])
+    for k, kernel in enumerate(model.classes.kernel_classes.keys):
+        work, _, _ = model.kernel_work(k, lists)
+        if not any(work):
+            continue
+        seconds = kernel_seconds(work, model.device)
+        bound = model.bound(work)
+        for root in model.classes.kernel_classes.members[k]:
+            heavy = next((o for o in model.classes.ops_of_kernel[root] if program.ops[o].kind in CONTRACTIONS), root)
+            op = program.ops[heavy]
+            tensor = str(program.values[op.results[0]]) if op.results else ""
+            entry = found[op.kind, op.source, bound, tensor]
+            entry[0] += kernel.repeats
+            entry[1] += seconds * kernel.repeats
+    costs = [
+        KernelCost(kind, source, int(times), seconds, bound, tensor)
+        for (kind, source, bound, tensor), (times, seconds) in found.items()
+    ]
+    return tuple(sorted(costs, key=lambda c: -c.seconds))
+
+
+def _argument_bytes(model: CostModel, partitioned: Partitioned) -> int:
+    of_value = model.classes.of_value
+    return sum(int(model.bytes_in(of_value[v], partitioned.values[v])) for v in model.classes.buffers.held)
+
+
+def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
+    """Everything that is held at the point of the peak; its bytes add up to the peak."""
+    program, lists, classes = partitioned.program, partitioned.state.lists, model.classes
+    rows = model.rows(lists)
+    point = int(rows.argmax())
+    position = int(model.at[point])
+    found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+
+    def add(name: str, what: str, size: float) -> None:
+        found[name, what][0] += 1
+        found[name, what][1] += int(size)
+
+    def size_of(v: int) -> float:
+        return model.bytes_in(classes.of_value[v], model.sharding(classes.of_value[v], lists))
+
+    for v in classes.buffers.held:
+        add(program.argument_of[v].path, "argument", size_of(v))
+    for buffer in classes.buffers.temporary:
+        if buffer.start <= position <= buffer.end:
+            scaled = buffer.scale != 1.0
+            add(
+                program.name_of(buffer.value),
+                "converted copy" if scaled else "value",
+                size_of(buffer.value) * buffer.scale,
+            )
+    for u, use in enumerate(classes.use_classes.keys):
+        for want, (_, which) in model.wanted(u, lists).items():
+            for m in classes.use_classes.members[u]:
+                value, uses = classes.uses[m]
+                ops = [uses[k][0] for k in which]
+                if min(classes.kernels.at[o] for o in ops) <= position <= max(classes.kernels.last[o] for o in ops):
+                    add(program.name_of(value), "resharded copy", model.bytes_in(use.value, want))
+    kind = int(model.kinds[point])
+    if any(classes.op(o).rule.tensors for o in classes.kernel_classes.keys[kind].ops):
+        _, _, extra = model.kernel_work(kind, lists)
+        if extra:
+            add(str(classes.op(classes.kernel_classes.keys[kind].ops[-1]).source), "unreduced result", extra)
+    alive = [Alive(name, what, count, size) for (name, what), (count, size) in found.items()]
+    return tuple(sorted(alive, key=lambda a: -a.bytes))

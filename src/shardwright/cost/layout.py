@@ -1,0 +1,50 @@
+"""Bytes that a tensor takes in a device's memory, padding included.
+
+A TPU keeps the two minor dimensions of a tensor in tiles of 8 × 128 elements of four bytes (narrower types pack
+several rows into a word, and their tiles are padded alike), so [512, 3] may take as much as [512, 128]. A second-minor
+dimension below 8 gets a tile of 1, 2 or 4 rows (XLA, "Tiled layout"; seen in compiled programs as ``T(8,128)``,
+``T(2,128)``). The compiler chooses which dimensions are minor, for arguments too unless the user says so, and takes
+those that waste least: f32[16384,3] lies as {0,1:T(4,128)}.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+from shardwright.ir.program import bits_of
+
+
+def stored_bytes(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None) -> float:
+    """Bytes of a tensor of this (local) shape."""
+    return _stored_bytes(tuple(shape), dtype, tile)
+
+
+@cache
+def _stored_bytes(shape: tuple[int, ...], dtype: str, tile: tuple[int, int] | None) -> float:
+    element = bits_of(dtype) / 8
+    count = math.prod(shape)
+    if tile is None or not shape or not count:
+        return count * element
+    if len(shape) == 1:
+        return padded(shape[0], tile[1]) * element
+    best = min(
+        count // (shape[i] * shape[j]) * _tiled(shape[i], shape[j], tile)
+        for j in range(len(shape))
+        for i in range(len(shape))
+        if i != j
+    )
+    return best * element
+
+
+def padded(size: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-size // multiple) * multiple
+
+
+def _tiled(second: int, minor: int, tile: tuple[int, int]) -> int:
+    rows = tile[0]
+    while rows > 1 and rows // 2 >= second:
+        rows //= 2
+    return padded(second, rows) * padded(minor, tile[1])

@@ -1,0 +1,411 @@
+"""What a state costs: seconds and bytes, by looking only at what has changed since the last state.
+
+What a class of kernels or values costs in a state depends on nothing but the entries of the state's lists whose groups
+it has. Classes with the same groups are a *family*, and each family remembers its price for every such part of a state
+that it has met. The price of a state is then one look-up for each family; of a state that differs from the last one by
+a decision, one for each family that has the decision's group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.cost.classes import Classes
+from shardwright.cost.compute import Work, kernel_seconds, matrix_seconds, traffic, vector_ops
+from shardwright.cost.layout import stored_bytes
+from shardwright.cost.points import coverage, extreme_points
+from shardwright.cost.prices import DevicePrices
+from shardwright.devices import Device
+from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates
+from shardwright.spmd.collectives import ALL_REDUCE, Move, reshard
+from shardwright.spmd.shardings import Places, shard_value
+from shardwright.spmd.state import Entry, MeshShape, Sharding, State
+
+Lists = tuple[tuple[Entry, ...], ...]
+Rows = NDArray[np.int64]
+"""Bytes at each point of the program."""
+
+
+class Cost(NamedTuple):
+    """Of a state. ``peak_bytes`` is the most that a device holds at any point."""
+
+    compute_seconds: float
+    comm_seconds: float
+    peak_bytes: int
+
+    @property
+    def step_seconds(self) -> float:
+        """Compute and communication, one after the other."""
+        return self.compute_seconds + self.comm_seconds
+
+
+class Part(NamedTuple):
+    """What some classes add to a cost; ``rows`` is None where they add no memory."""
+
+    compute_seconds: float
+    comm_seconds: float
+    rows: Rows | None
+
+
+class FamilyPart(NamedTuple):
+    """What a family adds to a cost."""
+
+    compute_seconds: float
+    comm_seconds: float
+    rows: Rows
+
+
+class OpPrice(NamedTuple):
+    """How an op runs in a state, and what it asks of the device: see ``compute``."""
+
+    assignment: Assignment
+    matrix_seconds: float
+    vector_ops: float
+    reads: tuple[float, ...]
+    writes: float
+    after_seconds: float
+    unmoved_bytes: float
+
+
+Unit = Callable[[Lists], Part]
+
+
+@dataclass
+class Family:
+    """Classes that see the same groups of a state."""
+
+    groups: frozenset[int]
+    units: list[Unit] = field(default_factory=list)
+    known: dict[Lists, FamilyPart] = field(default_factory=dict)
+
+    def price(self, lists: Lists, points: int) -> FamilyPart:
+        """The family's part of the cost, from memory if these lists were met before."""
+        part = self.known.get(lists)
+        if part is None:
+            compute = comm = 0.0
+            rows = np.zeros(points, np.int64)
+            for unit in self.units:
+                found = unit(lists)
+                compute += found.compute_seconds
+                comm += found.comm_seconds
+                if found.rows is not None:
+                    rows += found.rows
+            part = self.known[lists] = FamilyPart(compute, comm, rows)
+        return part
+
+
+def project(lists: Lists, groups: frozenset[int]) -> Lists:
+    """The part of a state that has to do with these groups."""
+    return tuple([tuple([entry for entry in entries if entry.group in groups]) for entries in lists])
+
+
+class CostModel:
+    """Costs of states of one program on one mesh of devices. ``evaluate`` is the fast way in."""
+
+    def __init__(self, places: Places, mesh: MeshShape, device: Device, whole: tuple[frozenset[int], ...] = ()) -> None:
+        self.mesh, self.device = mesh, device
+        self.classes = Classes(places, len(mesh.sizes), whole, device.platform)
+        self.prices = DevicePrices.of(device, mesh)
+        self.assigner = Assigner(mesh, self.prices)
+        self._shardings: dict[tuple[int, Lists], Sharding] = {}
+        self._op_prices: dict[tuple[int, Lists], OpPrice] = {}
+        self._by_problem: dict[Problem, OpPrice] = {}
+        self._points()
+        self.families = self._find_families()
+        self._of_group: dict[int, list[int]] = {}
+        for f, family in enumerate(self.families):
+            for group in family.groups:
+                self._of_group.setdefault(group, []).append(f)
+        empty: Lists = ((),) * len(mesh.sizes)
+        self._lists = empty
+        self._parts = [family.price(empty, len(self.at)) for family in self.families]
+        self._rows: Rows = np.zeros(len(self.at), np.int64)
+        for part in self._parts:
+            self._rows += part.rows
+
+    # The fast way.
+
+    def evaluate(self, state: State) -> Cost:
+        """The cost of a state."""
+        if state.lists != self._lists:
+            self._move_to(state.lists)
+        compute = comm = 0.0
+        for part in self._parts:
+            compute += part.compute_seconds
+            comm += part.comm_seconds
+        return Cost(compute, comm, int(self._rows.max()))
+
+    def rows(self, lists: Lists) -> Rows:
+        """Bytes at each point in a state."""
+        if lists != self._lists:
+            self._move_to(lists)
+        return self._rows.copy()
+
+    def _move_to(self, lists: Lists) -> None:
+        changed: set[int] = set()
+        for old, new in zip(self._lists, lists, strict=True):
+            if old != new:
+                changed.update(_differing_groups(old, new))
+        families = {f for group in changed for f in self._of_group.get(group, ())}
+        rows, parts, points = self._rows, self._parts, len(self.at)
+        for f in families:
+            family = self.families[f]
+            part = family.price(project(lists, family.groups), points)
+            before = parts[f]
+            if part is not before:
+                rows += part.rows
+                rows -= before.rows
+                parts[f] = part
+        self._lists = lists
+
+    # What classes cost.
+
+    def sharding(self, value_class: int, lists: Lists) -> Sharding:
+        """The sharding of the values of a class."""
+        c = self.classes.values.keys[value_class]
+        own = project(lists, frozenset(c.groups))
+        known = self._shardings.get((value_class, own))
+        if known is None:
+            known = shard_value(c.shape, c.groups, c.pairs, c.kept_whole, self.mesh, own)
+            self._shardings[value_class, own] = known
+        return known
+
+    def assignment(self, op_class: int, lists: Lists) -> Assignment:
+        """How the ops of a class run."""
+        return self.op_price(op_class, lists).assignment
+
+    def op_price(self, op_class: int, lists: Lists) -> OpPrice:
+        """How the ops of a class run, and what each costs."""
+        own = project(lists, self._op_groups[op_class])
+        known = self._op_prices.get((op_class, own))
+        if known is None:
+            problem = self._problem(op_class, own)
+            known = self._by_problem.get(problem)
+            if known is None:
+                known = self._by_problem[problem] = self._price_op(op_class, problem)
+            self._op_prices[op_class, own] = known
+        return known
+
+    def _problem(self, op_class: int, own: Lists) -> Problem:
+        c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
+        on_list = [frozenset([entry.group for entry in entries]) for entries in own]
+        return Problem(
+            c.signature,
+            tuple([self.sharding(v, own) for v in c.operands]),
+            tuple([self.sharding(v, own) for v in c.results]),
+            c.free,
+            tuple([candidates(op.rule, c.groups, on, n) for on, n in zip(on_list, self.mesh.sizes, strict=True)]),
+        )
+
+    def _price_op(self, op_class: int, problem: Problem) -> OpPrice:
+        c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
+        values = self.classes.values.keys
+        shapes = [(values[v].shape, values[v].dtype) for v in (*c.operands, *c.results)]
+        a = self.assigner.assign(op, problem, shapes)
+        sizes_in = [self.bytes_in(v, s) for v, s in zip(c.operands, a.operands, strict=True)]
+        sizes_out = [self.bytes_in(v, s) for v, s in zip(c.results, a.results, strict=True)]
+        reads, writes = traffic(op, sizes_in, sizes_out)
+        return OpPrice(
+            a,
+            matrix_seconds(op, shapes[0][1], a.factors, self.mesh, self.device) if op.flops else 0.0,
+            vector_ops(op, self._elements(c.operands, a.operands), self._elements(c.results, a.results)),
+            reads,
+            writes,
+            sum(self.moves_seconds(moves) for moves in a.after),
+            self._unmoved_bytes(op_class, a),
+        )
+
+    def bytes_in(self, value_class: int, sharding: Sharding) -> float:
+        """Bytes of one device's part of a value."""
+        c = self.classes.values.keys[value_class]
+        local = tuple([-(-size // self.mesh.ways(axes)) for size, axes in zip(c.shape, sharding, strict=True)])
+        return stored_bytes(local, c.dtype, self.device.tile)
+
+    def kernel_work(self, kernel_class: int, lists: Lists) -> tuple[Work, float, float]:
+        """What a kernel asks of each unit of the device, once; seconds and memory of moving its results."""
+        kernel = self.classes.kernel_classes.keys[kernel_class]
+        matrix = vector = written = comm = extra = 0.0
+        read: dict[int, float] = {}
+        for o, operands, results in zip(kernel.ops, kernel.operands, kernel.results, strict=True):
+            if not self.classes.op(o).rule.tensors:
+                continue
+            price = self.op_price(o, lists)
+            matrix += price.matrix_seconds
+            vector += price.vector_ops
+            comm += price.after_seconds
+            extra += price.unmoved_bytes
+            for number, size in zip(operands, price.reads, strict=True):
+                if number >= 0 and size > read.get(number, 0.0):
+                    read[number] = size
+            if any(number >= 0 for number in results):
+                written += price.writes
+        return Work(matrix, vector, sum(read.values()) + written), comm, extra
+
+    def bound(self, work: Work) -> str:
+        """What a kernel waits for."""
+        parts = {
+            "matrix": Work(work.matrix_seconds),
+            "vector": Work(vector_ops=work.vector_ops),
+            "memory": Work(memory_bytes=work.memory_bytes),
+        }
+        return max(parts, key=lambda name: kernel_seconds(parts[name], self.device))
+
+    def _elements(self, values: tuple[int, ...], shardings: tuple[Sharding, ...]) -> float:
+        most = 0.0
+        for v, sharding in zip(values, shardings, strict=True):
+            count = 1.0
+            for size, axes in zip(self.classes.values.keys[v].shape, sharding, strict=True):
+                count *= size / self.mesh.ways(axes)
+            most = max(most, count)
+        return most
+
+    def moves_seconds(self, moves: Iterable[Move]) -> float:
+        """Of collectives, one after the other."""
+        return sum(self.prices.move_seconds(move) for move in moves)
+
+    # Points and families.
+
+    def _points(self) -> None:
+        """Where memory is looked at: the positions, and which class of kernel runs there."""
+        classes = self.classes
+        kinds, roots = [], []
+        for k, members in enumerate(classes.kernel_classes.members):
+            kinds += [k] * len(members)
+            roots += members
+        at = np.array([classes.kernels.at[root] for root in roots], np.int64)
+        columns: dict[tuple[int, float], list[tuple[int, int]]] = {}
+        for buffer in classes.buffers.temporary:
+            columns.setdefault((classes.of_value[buffer.value], buffer.scale), []).append((buffer.start, buffer.end))
+        counts = [coverage(at, *zip(*spans, strict=True)) for spans in columns.values()]
+        left = extreme_points(at, kinds, counts)
+        self.at, self.kinds = at[left], np.array(kinds)[left]
+        self.columns = {key: column[left] for key, column in zip(columns, counts, strict=True)}
+
+    def _find_families(self) -> list[Family]:
+        classes = self.classes
+        value_groups = [frozenset(c.groups) - {-1} for c in classes.values.keys]
+        self._op_groups = [
+            (frozenset(c.groups) - {-1}).union(*(value_groups[v] for v in (*c.operands, *c.results)))
+            for c in classes.ops.keys
+        ]
+        families: dict[frozenset[int], Family] = {}
+
+        def add(groups: frozenset[int], unit: Unit) -> None:
+            families.setdefault(groups, Family(groups)).units.append(unit)
+
+        held: dict[int, int] = {}
+        for v in classes.buffers.held:
+            held[classes.of_value[v]] = held.get(classes.of_value[v], 0) + 1
+        everywhere = np.ones(len(self.at), np.int64)
+        for c, count in held.items():
+            add(value_groups[c], self._buffer_unit(c, 1.0, count * everywhere))
+        for (c, scale), column in self.columns.items():
+            add(value_groups[c], self._buffer_unit(c, scale, column))
+        for k, kernel in enumerate(classes.kernel_classes.keys):
+            if not any(classes.op(o).rule.tensors for o in kernel.ops):
+                continue
+            add(frozenset().union(*(self._op_groups[o] for o in kernel.ops)), self._kernel_unit(k))
+        for u, use in enumerate(classes.use_classes.keys):
+            add(frozenset().union(*(self._op_groups[o] for o, _ in use.uses)), self._use_unit(u))
+        for b, border in enumerate(classes.border_classes.keys):
+            add(value_groups[border.before] | value_groups[border.after], self._border_unit(b))
+        return list(families.values())
+
+    def _buffer_unit(self, value_class: int, scale: float, column: Rows) -> Unit:
+        def price(lists: Lists) -> Part:
+            size = self.bytes_in(value_class, self.sharding(value_class, lists)) * scale
+            return Part(0.0, 0.0, column * int(size))
+
+        return price
+
+    def _kernel_unit(self, kernel_class: int) -> Unit:
+        """Work, the moves of results, and the memory of results before they are moved."""
+        kernel = self.classes.kernel_classes.keys[kernel_class]
+        count = len(self.classes.kernel_classes.members[kernel_class]) * kernel.repeats
+        here = (self.kinds == kernel_class).astype(np.int64)
+
+        def price(lists: Lists) -> Part:
+            work, comm, extra = self.kernel_work(kernel_class, lists)
+            compute = kernel_seconds(work, self.device) * count if any(work) else 0.0
+            return Part(compute, comm * count, here * int(extra) if extra else None)
+
+        return price
+
+    def _unmoved_bytes(self, op_class: int, assignment: Assignment) -> float:
+        """Memory of partial or wrongly sharded results until they have been moved; an all-reduce works in place."""
+        c = self.classes.ops.keys[op_class]
+        total = 0.0
+        for v, sharding, moves in zip(c.results, assignment.results, assignment.after, strict=True):
+            if any(move.kind != ALL_REDUCE for move in moves):
+                total += self.bytes_in(v, sharding)
+        return total
+
+    def _use_unit(self, use_class: int) -> Unit:
+        """A value brought to other shardings for its uses: each sharding once, kept from its first use to its last."""
+        use = self.classes.use_classes.keys[use_class]
+        members = self.classes.use_classes.members[use_class]
+        count = len(members) * use.repeats
+        columns: dict[tuple[int, ...], Rows] = {}
+
+        def price(lists: Lists) -> Part:
+            comm = 0.0
+            rows: Rows | None = None
+            for want, (moves, which) in self.wanted(use_class, lists).items():
+                comm += self.moves_seconds(moves)
+                column = columns.get(which)
+                if column is None:
+                    column = columns[which] = self._use_column(members, which)
+                added = column * int(self.bytes_in(use.value, want))
+                rows = added if rows is None else rows + added
+            return Part(0.0, comm * count, rows)
+
+        return price
+
+    def wanted(self, use_class: int, lists: Lists) -> dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]]:
+        """The shardings that a value has to be brought to: by which moves, and for which of its uses."""
+        use = self.classes.use_classes.keys[use_class]
+        found: dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]] = {}
+        for k, (o, operand) in enumerate(use.uses):
+            a = self.assignment(o, lists)
+            moves = a.before[operand]
+            if moves:
+                want = a.operands[operand]
+                found[want] = (found[want][0], (*found[want][1], k)) if want in found else (moves, (k,))
+        return found
+
+    def _use_column(self, members: list[int], which: tuple[int, ...]) -> Rows:
+        kernels, uses = self.classes.kernels, self.classes.uses
+        starts = [min(kernels.at[uses[m][1][k][0]] for k in which) for m in members]
+        ends = [max(kernels.last[uses[m][1][k][0]] for k in which) for m in members]
+        return coverage(self.at, starts, ends)
+
+    def _border_unit(self, border_class: int) -> Unit:
+        border = self.classes.border_classes.keys[border_class]
+        count = len(self.classes.border_classes.members[border_class]) * border.repeats
+        c = self.classes.values.keys[border.before]
+
+        def price(lists: Lists) -> Part:
+            before, after = self.sharding(border.before, lists), self.sharding(border.after, lists)
+            if before == after:
+                return Part(0.0, 0.0, None)
+            size = stored_bytes(c.shape, c.dtype, None)
+            return Part(0.0, count * self.moves_seconds(reshard(size, before, after, self.mesh)), None)
+
+        return price
+
+
+def _differing_groups(old: tuple[Entry, ...], new: tuple[Entry, ...]) -> set[int]:
+    """Groups whose entry, or whose place among the others, is not the same in both lists."""
+    first = 0
+    while first < min(len(old), len(new)) and old[first] == new[first]:
+        first += 1
+    last = 0
+    while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
+        last += 1
+    ends = len(old) - last, len(new) - last
+    return {entry.group for entry in (*old[first : ends[0]], *new[first : ends[1]])}

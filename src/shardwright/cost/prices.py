@@ -1,0 +1,35 @@
+"""Prices on a device: what the choice between ways to run one op weighs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardwright.cost.communication import collective_seconds
+from shardwright.devices import Device, Part, axis_parts
+from shardwright.ir.program import Op
+from shardwright.spmd.collectives import Move
+from shardwright.spmd.state import MeshShape
+
+
+@dataclass(frozen=True)
+class DevicePrices:
+    """Prices on a device, with the parts of links that each axis of its mesh runs on."""
+
+    device: Device
+    parts: tuple[tuple[Part, ...], ...]
+
+    @classmethod
+    def of(cls, device: Device, mesh: MeshShape, topology: Sequence[int] | None = None) -> DevicePrices:
+        """With the links that a mesh of this shape has; ``topology`` is a torus's own shape, if it is known."""
+        return cls(device, axis_parts(device, mesh.sizes, topology))
+
+    def move_seconds(self, move: Move) -> float:
+        """Of a collective."""
+        parts = [part for a in move.axes for part in self.parts[a]]
+        return collective_seconds(move.kind, move.bytes, [p.link for p in parts], [p.size for p in parts])
+
+    def work_seconds(self, op: Op, dtype: str, split: int, touched_bytes: float) -> float:
+        """Of an op's part on one device, each tensor read or written once."""
+        matrix = op.flops / split / self.device.flops(dtype) if op.flops else 0.0
+        return matrix + touched_bytes / self.device.memory_bytes_per_second

@@ -1,0 +1,170 @@
+"""A device, as the cost model sees it: how fast it computes, how much it holds, and what joins it to others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+from shardwright.devices.sizes import parse_bytes
+from shardwright.errors import DeviceError
+
+PLATFORMS = ("cpu", "gpu", "tpu")
+
+_F64_SLOWDOWN = 16
+"""f64 without a figure of its own: between 2 (data-centre GPUs) and 64 (others); TPUs emulate it by f32."""
+
+_COMPLEX_MULTIPLICATIONS = 4
+
+
+@dataclass(frozen=True)
+class Link:
+    """What joins devices: ICI, NVLink, DCN, a network.
+
+    Attributes:
+        name: What people call it.
+        bytes_per_second: One way, from one device, along one dimension of a torus or into a switch.
+        latency_seconds: Of one hop.
+        devices: How many devices it joins at most (of a slice, of a node); None where any number.
+        torus_dimensions: 2 or 3 for a torus, 0 where a switch joins all with all.
+        ring_from: The length from which a dimension of the torus closes into a ring; shorter ones are lines.
+
+    """
+
+    name: str
+    bytes_per_second: float
+    latency_seconds: float
+    devices: int | None = None
+    torus_dimensions: int = 0
+    ring_from: int = 0
+
+    def __post_init__(self) -> None:
+        _check_positive(f"the link {self.name!r}", bytes_per_second=self.bytes_per_second)
+        _check_positive(f"the link {self.name!r}", or_zero=True, latency_seconds=self.latency_seconds)
+        if self.devices is not None:
+            _check_positive(f"the link {self.name!r}", devices=self.devices)
+        if self.torus_dimensions not in (0, 1, 2, 3):
+            raise DeviceError(f"the link {self.name!r} has torus_dimensions={self.torus_dimensions!r}; use 0 to 3.")
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device as JAX counts them: a TPU chip (v2, v3: a core; 7x: half a chip), a GPU, a host's CPU.
+
+    Attributes:
+        name: As in ``device="tpu-v5e"``.
+        platform: JAX's name of the backend: "tpu", "gpu" or "cpu".
+        flops_per_second: Peak of the matrix units by the operands' type ("bf16", "f32", "i8", ...); a plain number
+            counts as that of bf16.
+        memory_bytes: What the device has; "16GiB" works too.
+        memory_bytes_per_second: Between that memory and the chip.
+        usable_bytes: What a program's arguments, temporaries and code can have of it; all of it by default.
+        links: Innermost first: a mesh's last axes lie on the first of them.
+        clock_hertz: Of the cycles that the compiler's figures are in; 0 where it gives none.
+        matrix_unit: Rows and columns that a matrix unit takes at once; smaller operands are padded to it.
+        tile: What the last two dimensions of a tensor of four-byte elements are padded to in memory; None for no
+            padding.
+        vector_ops_per_second: Elementwise instructions times lanes; 0 where memory is always slower.
+
+    """
+
+    name: str
+    platform: str
+    flops_per_second: Mapping[str, float] = field(hash=False)
+    memory_bytes: int
+    memory_bytes_per_second: float
+    usable_bytes: int = 0
+    links: tuple[Link, ...] = ()
+    clock_hertz: float = 0.0
+    matrix_unit: int = 1
+    tile: tuple[int, int] | None = None
+    vector_ops_per_second: float = 0.0
+
+    def __post_init__(self) -> None:
+        whose = f"the device {self.name!r}"
+        if self.platform not in PLATFORMS:
+            raise DeviceError(f"{whose} has the unknown platform {self.platform!r}; use {', '.join(PLATFORMS)}.")
+        peaks: Any = self.flops_per_second
+        peaks = dict(peaks) if isinstance(peaks, Mapping) else {"bf16": peaks}
+        if not peaks:
+            raise DeviceError(f'{whose} needs a peak rate, such as flops_per_second={{"bf16": 1e14}}.')
+        for dtype, peak in peaks.items():
+            _check_positive(whose, **{f"flops_per_second[{dtype!r}]": peak})
+        _check_positive(whose, memory_bytes_per_second=self.memory_bytes_per_second, matrix_unit=self.matrix_unit)
+        _check_positive(
+            whose, or_zero=True, clock_hertz=self.clock_hertz, vector_ops_per_second=self.vector_ops_per_second
+        )
+        memory = parse_bytes(self.memory_bytes)
+        usable = parse_bytes(self.usable_bytes) if self.usable_bytes else memory
+        if usable > memory:
+            raise DeviceError(f"{whose} has {usable:,} usable bytes, more than the {memory:,} of its memory.")
+        normal = {
+            "flops_per_second": peaks,
+            "memory_bytes": memory,
+            "usable_bytes": usable,
+            "links": tuple(self.links),
+        }
+        for name, value in normal.items():
+            object.__setattr__(self, name, value)  # as dataclasses do it themselves where they are frozen
+
+    def flops(self, dtype: str) -> float:
+        """Peak FLOP/s of contractions of an element type as StableHLO writes it (``f32``, ``f8E4M3FN``, ``ui8``).
+
+        A type without a figure of its own goes as fast as the type that it would be computed in:
+
+        - f8, i4 and i8 as bf16, f16 as bf16 and the other way round, f32 as bf16 (what JAX's default precision does
+          on TPUs), bf16 as f32 where no 16-bit type has a figure;
+        - f64 at a sixteenth of f32;
+        - larger integers and booleans as f32: no matrix unit takes them, but nobody multiplies large matrices of them;
+        - complex numbers at a quarter of their parts' type, because each multiplication is four.
+        """
+        dtype = dtype.lower()
+        if dtype in self.flops_per_second:
+            return self.flops_per_second[dtype]
+        if dtype.startswith("complex<"):
+            return self.flops(dtype[len("complex<") : -1]) / _COMPLEX_MULTIPLICATIONS
+        if dtype == "f64":
+            return self.flops("f32") / _F64_SLOWDOWN
+        for known in _substitutes(dtype):
+            if known in self.flops_per_second:
+                return self.flops_per_second[known]
+        return max(self.flops_per_second.values())
+
+
+def _substitutes(dtype: str) -> tuple[str, ...]:
+    """Where to look for the peak of an element type, best first."""
+    kind = dtype.removeprefix("s").removeprefix("u")
+    if dtype.startswith(("f8", "f6", "f4")):
+        return ("f8", "bf16", "f16", "f32")
+    if kind in ("i2", "i4", "i8"):
+        return (kind, "i8", "bf16", "f16", "f32")
+    if dtype in ("bf16", "f16"):
+        return ("bf16", "f16", "f32")
+    return ("f32", "bf16", "f16")
+
+
+def _check_positive(whose: str, *, or_zero: bool = False, **figures: Any) -> None:
+    for name, figure in figures.items():
+        number = isinstance(figure, Real) and not isinstance(figure, bool)
+        if not number or not math.isfinite(figure) or figure < 0 or (figure == 0 and not or_zero):
+            raise DeviceError(f"{whose} has {name}={figure!r}; give a positive number.")
+
+
+@dataclass(frozen=True)
+class AxisLink:
+    """What one axis of a mesh runs on.
+
+    Attributes:
+        link: The link's name.
+        bytes_per_second: One way, from one device, along the axis.
+        latency_seconds: Of one hop.
+        shape: "ring" (both directions carry a collective), "line" or "switch".
+
+    """
+
+    link: str
+    bytes_per_second: float
+    latency_seconds: float
+    shape: str

@@ -1,0 +1,18 @@
+"""What the choice between ways to run an op weighs: seconds of its work and of the moves around it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from shardwright.ir.program import Op
+from shardwright.spmd.collectives import Move
+
+
+class Prices(Protocol):
+    """Prices on a device and a mesh."""
+
+    def move_seconds(self, move: Move) -> float:
+        """Of a collective."""
+
+    def work_seconds(self, op: Op, dtype: str, split: int, touched_bytes: float) -> float:
+        """Of an op's part on one device: its FLOPs split so many ways, its operands and results of so many bytes."""
