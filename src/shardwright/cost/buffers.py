@@ -26,10 +26,14 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Buffers:
-    """``held``: arguments and what else is there all the time. ``temporary``: the rest, in no order."""
+    """``held``: arguments, which are there all the time. ``temporary``: the rest, in no order.
+
+    ``relaid``: results of loops that are copied to another layout before the loop and back after it.
+    """
 
     held: tuple[int, ...]
     temporary: tuple[Buffer, ...]
+    relaid: tuple[int, ...] = ()
 
 
 def find_buffers(program: Program, kernels: Kernels) -> Buffers:
@@ -44,6 +48,8 @@ class _Sharing:
         self.arguments = {a.value for a in program.arguments}
         self.same: dict[int, int] = {}  # a value that lies in another's buffer
         self.nowhere: set[int] = set()  # needs no buffer
+        self.relaid: list[int] = []
+        self.contracting = {kernels.at[o] for o, op in enumerate(program.ops) if op.kind in CONTRACTIONS}
         self.start = [_start(program, kernels, v) for v in range(len(program.values))]
         self.last_use = self._last_uses()
 
@@ -82,7 +88,8 @@ class _Sharing:
             for v, found in members.items()
             if v not in self.arguments and v not in donated and v not in self.nowhere and kernels.stored[v]
         ]
-        return Buffers(tuple(a.value for a in program.arguments), (*temporary, *self._hoisted()))
+        held = tuple(a.value for a in program.arguments)
+        return Buffers(held, (*temporary, *self._hoisted()), tuple(self.relaid))
 
     def _share(self, v: int, other: int) -> None:
         home = self.home(other)
@@ -129,7 +136,9 @@ class _Sharing:
                     self._share(v, before)
                 self.last_use[after] = max(self.last_use[after], body.stop - 1)
                 continue
-            if self._may_overwrite(before, o):
+            if self.home(before) in self.arguments and self._scattered_writes(parameter, result):
+                self.relaid.append(after)
+            elif self._may_overwrite(before, o):
                 # The buffer is called after what comes out: a table of zeros that goes in has no sharding of its own.
                 self._share(*((after, before) if self.home(before) in self.arguments else (before, after)))
             self.start[after] = o
@@ -139,6 +148,25 @@ class _Sharing:
             if self.kernels.stored[result] and self._next_takes_over(parameter, result, body.start):
                 self._share(result, after)
 
+    def _scattered_writes(self, parameter: int, result: int) -> bool:
+        """Whether a loop writes single positions of an inner dimension into what it carries, as into a cache.
+
+        The TPU compiler then lays the tensor out with that dimension outermost, and an argument, whose layout is
+        given, is copied before the loop and back after it.
+        """
+        v = result
+        while v != parameter and (o := self.program.values[v].op) >= 0:
+            op = self.program.ops[o]
+            if op.kind not in IN_PLACE and op.kind not in VIEWS:
+                return False
+            if op.kind == "dynamic_update_slice":
+                whole, part = (self.program.values[x].shape for x in op.operands[:2])
+                single = [p == 1 < w for w, p in zip(whole, part, strict=True)]
+                if any(single[single.index(False) :] if False in single else ()):
+                    return True
+            v = op.operands[0]
+        return False
+
     def _next_takes_over(self, parameter: int, result: int, body_start: int) -> bool:
         """Whether a loop's next content can be written where the current one lies."""
         v = result
@@ -147,7 +175,9 @@ class _Sharing:
             if op.kind not in IN_PLACE and op.kind not in VIEWS:
                 break
             v = op.operands[0]
-        return v == parameter or self.last_use[parameter] <= self.start[result]
+        if v == parameter or self.last_use[parameter] < self.start[result]:
+            return True
+        return self.last_use[parameter] == self.start[result] and self.start[result] not in self.contracting
 
     def _may_overwrite(self, v: int, o: int) -> bool:
         """Nobody needs the old content after op ``o``, and it is not the caller's."""
@@ -182,7 +212,7 @@ class _Sharing:
         taken = set()
         for v, argument in self.program.donations.items():
             home = self.home(v)
-            if home not in self.arguments and self.last_use[argument] <= self._written(v):
+            if home not in self.relaid and home not in self.arguments and self.last_use[argument] <= self._written(v):
                 taken.add(home)
         return taken
 

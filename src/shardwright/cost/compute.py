@@ -23,6 +23,9 @@ LAUNCH_SECONDS = 1.3e-6
 # memory's rate (Adam's update of a large weight).
 MATRIX_EFFICIENCY = 0.95
 MEMORY_EFFICIENCY = 0.8
+# Copies of a loop's cache to another layout and back reach these parts of the memory's rate (the TPU compiler's cycles
+# for a decoding step: 222 and 84 of v5e's 546 bytes a cycle).
+RELAYOUT_EFFICIENCIES = (0.41, 0.15)
 # Vector instructions per element.
 _CHEAP, _EXPENSIVE, _REDUCE = 1.0, 8.0, 2.0
 _SUBLANES = 8
@@ -41,6 +44,11 @@ def kernel_seconds(work: Work, device: Device) -> float:
     memory = work.memory_bytes / (device.memory_bytes_per_second * MEMORY_EFFICIENCY)
     vector = work.vector_ops / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
     return LAUNCH_SECONDS + max(work.matrix_seconds, vector, memory)
+
+
+def relayout_seconds(size: float, device: Device) -> float:
+    """Of copying a tensor to another layout and back, read and written each time."""
+    return sum(2 * size / (device.memory_bytes_per_second * part) for part in RELAYOUT_EFFICIENCIES)
 
 
 def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, device: Device) -> float:

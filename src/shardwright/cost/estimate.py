@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from shardwright.cost.compute import kernel_seconds
+from shardwright.cost.compute import kernel_seconds, relayout_seconds
 from shardwright.cost.kernels import CONTRACTIONS
 from shardwright.cost.model import CostModel
 from shardwright.ir.program import Source
@@ -150,10 +150,10 @@ def _priced(model: CostModel, c: Collective, partitioned: Partitioned) -> Collec
 
 
 def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ...]:
-    program, lists = partitioned.program, partitioned.state.lists
+    program, view = partitioned.program, model.view(partitioned.state.lists)
     found: dict[tuple[str, Source, str, str], list[float]] = defaultdict(lambda: [0, 0.0])
     for k, kernel in enumerate(model.classes.kernel_classes.keys):
-        work, _, _ = model.kernel_work(k, lists)
+        work, _, _ = model.kernel_work(k, view)
         if not any(work):
             continue
         seconds = kernel_seconds(work, model.device)
@@ -165,6 +165,11 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
             entry = found[op.kind, op.source, bound, tensor]
             entry[0] += kernel.repeats
             entry[1] += seconds * kernel.repeats
+    for v in model.classes.buffers.relaid if model.device.tile else ():
+        c = model.classes.of_value[v]
+        entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
+        entry[0] += 2
+        entry[1] += relayout_seconds(model.bytes_in(c, model.sharding(c, view)), model.device)
     costs = [
         KernelCost(kind, source, int(times), seconds, bound, tensor)
         for (kind, source, bound, tensor), (times, seconds) in found.items()
@@ -179,8 +184,9 @@ def _argument_bytes(model: CostModel, partitioned: Partitioned) -> int:
 
 def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
     """Everything that is held at the point of the peak; its bytes add up to the peak."""
-    program, lists, classes = partitioned.program, partitioned.state.lists, model.classes
-    rows = model.rows(lists)
+    program, classes = partitioned.program, model.classes
+    view = model.view(partitioned.state.lists)
+    rows = model.rows(partitioned.state.lists)
     point = int(rows.argmax())
     position = int(model.at[point])
     found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
@@ -190,7 +196,7 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
         found[name, what][1] += int(size)
 
     def size_of(v: int) -> float:
-        return model.bytes_in(classes.of_value[v], model.sharding(classes.of_value[v], lists))
+        return model.bytes_in(classes.of_value[v], model.sharding(classes.of_value[v], view))
 
     for v in classes.buffers.held:
         add(program.argument_of[v].path, "argument", size_of(v))
@@ -203,7 +209,7 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
                 size_of(buffer.value) * buffer.scale,
             )
     for u, use in enumerate(classes.use_classes.keys):
-        for want, (_, which) in model.wanted(u, lists).items():
+        for want, (_, which) in model.wanted(u, view).items():
             for m in classes.use_classes.members[u]:
                 value, uses = classes.uses[m]
                 ops = [uses[k][0] for k in which]
@@ -211,7 +217,7 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
                     add(program.name_of(value), "resharded copy", model.bytes_in(use.value, want))
     kind = int(model.kinds[point])
     if any(classes.op(o).rule.tensors for o in classes.kernel_classes.keys[kind].ops):
-        _, _, extra = model.kernel_work(kind, lists)
+        _, _, extra = model.kernel_work(kind, view)
         if extra:
             add(str(classes.op(classes.kernel_classes.keys[kind].ops[-1]).source), "unreduced result", extra)
     alive = [Alive(name, what, count, size) for (name, what), (count, size) in found.items()]

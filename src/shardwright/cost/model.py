@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.cost.classes import Classes
-from shardwright.cost.compute import Work, kernel_seconds, matrix_seconds, traffic, vector_ops
+from shardwright.cost.compute import Work, kernel_seconds, matrix_seconds, relayout_seconds, traffic, vector_ops
 from shardwright.cost.layout import stored_bytes
 from shardwright.cost.points import coverage, extreme_points
 from shardwright.cost.prices import DevicePrices
 from shardwright.devices import Device
+from shardwright.ir.program import Op
 from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates
 from shardwright.spmd.collectives import ALL_REDUCE, Move, reshard
 from shardwright.spmd.shardings import Places, shard_value
@@ -72,7 +73,26 @@ class OpPrice(NamedTuple):
     unmoved_bytes: float
 
 
-Unit = Callable[[Lists], Part]
+class View:
+    """A state as classes see it: its lists, restricted to the groups that a class has, each restriction numbered."""
+
+    __slots__ = ("_found", "_numbers", "lists")
+
+    def __init__(self, lists: Lists, numbers: dict[tuple[int, Lists], int]) -> None:
+        self.lists = lists
+        self._numbers = numbers
+        self._found: dict[int, tuple[int, Lists]] = {}
+
+    def part(self, number: int, groups: frozenset[int]) -> tuple[int, Lists]:
+        """The lists restricted to a set of groups, which goes by ``number``, and the restriction's own number."""
+        found = self._found.get(number)
+        if found is None:
+            own = project(self.lists, groups)
+            found = self._found[number] = (self._numbers.setdefault((number, own), len(self._numbers)), own)
+        return found
+
+
+Unit = Callable[[View], Part]
 
 
 @dataclass
@@ -83,14 +103,15 @@ class Family:
     units: list[Unit] = field(default_factory=list)
     known: dict[Lists, FamilyPart] = field(default_factory=dict)
 
-    def price(self, lists: Lists, points: int) -> FamilyPart:
+    def price(self, lists: Lists, points: int, numbers: dict[tuple[int, Lists], int]) -> FamilyPart:
         """The family's part of the cost, from memory if these lists were met before."""
         part = self.known.get(lists)
         if part is None:
+            view = View(lists, numbers)
             compute = comm = 0.0
             rows = np.zeros(points, np.int64)
             for unit in self.units:
-                found = unit(lists)
+                found = unit(view)
                 compute += found.compute_seconds
                 comm += found.comm_seconds
                 if found.rows is not None:
@@ -112,9 +133,11 @@ class CostModel:
         self.classes = Classes(places, len(mesh.sizes), whole, device.platform)
         self.prices = DevicePrices.of(device, mesh)
         self.assigner = Assigner(mesh, self.prices)
-        self._shardings: dict[tuple[int, Lists], Sharding] = {}
-        self._op_prices: dict[tuple[int, Lists], OpPrice] = {}
-        self._by_problem: dict[Problem, OpPrice] = {}
+        self._parts_seen: dict[tuple[int, Lists], int] = {}
+        self._shardings: dict[tuple[int, int], Sharding] = {}
+        self._op_prices: dict[tuple[int, int], OpPrice] = {}
+        self._by_problem: dict[tuple[int, Problem], OpPrice] = {}
+        self._allowed: dict[tuple[int, tuple[int, ...], int, frozenset[int]], tuple[int, ...]] = {}
         self._points()
         self.families = self._find_families()
         self._of_group: dict[int, list[int]] = {}
@@ -123,7 +146,7 @@ class CostModel:
                 self._of_group.setdefault(group, []).append(f)
         empty: Lists = ((),) * len(mesh.sizes)
         self._lists = empty
-        self._parts = [family.price(empty, len(self.at)) for family in self.families]
+        self._parts = [family.price(empty, len(self.at), self._parts_seen) for family in self.families]
         self._rows: Rows = np.zeros(len(self.at), np.int64)
         for part in self._parts:
             self._rows += part.rows
@@ -155,7 +178,7 @@ class CostModel:
         rows, parts, points = self._rows, self._parts, len(self.at)
         for f in families:
             family = self.families[f]
-            part = family.price(project(lists, family.groups), points)
+            part = family.price(project(lists, family.groups), points, self._parts_seen)
             before = parts[f]
             if part is not before:
                 rows += part.rows
@@ -165,42 +188,56 @@ class CostModel:
 
     # What classes cost.
 
-    def sharding(self, value_class: int, lists: Lists) -> Sharding:
+    def view(self, lists: Lists) -> View:
+        """A state as classes see it."""
+        return View(lists, self._parts_seen)
+
+    def sharding(self, value_class: int, view: View) -> Sharding:
         """The sharding of the values of a class."""
-        c = self.classes.values.keys[value_class]
-        own = project(lists, frozenset(c.groups))
-        known = self._shardings.get((value_class, own))
+        number = self._value_sets[value_class]
+        part, own = view.part(number, self._sets[number])
+        known = self._shardings.get((value_class, part))
         if known is None:
+            c = self.classes.values.keys[value_class]
             known = shard_value(c.shape, c.groups, c.pairs, c.kept_whole, self.mesh, own)
-            self._shardings[value_class, own] = known
+            self._shardings[value_class, part] = known
         return known
 
-    def assignment(self, op_class: int, lists: Lists) -> Assignment:
+    def assignment(self, op_class: int, view: View) -> Assignment:
         """How the ops of a class run."""
-        return self.op_price(op_class, lists).assignment
+        return self.op_price(op_class, view).assignment
 
-    def op_price(self, op_class: int, lists: Lists) -> OpPrice:
+    def op_price(self, op_class: int, view: View) -> OpPrice:
         """How the ops of a class run, and what each costs."""
-        own = project(lists, self._op_groups[op_class])
-        known = self._op_prices.get((op_class, own))
+        number = self._op_sets[op_class]
+        part, own = view.part(number, self._sets[number])
+        known = self._op_prices.get((op_class, part))
         if known is None:
-            problem = self._problem(op_class, own)
-            known = self._by_problem.get(problem)
+            problem = self._problem(op_class, own, view)
+            signature = self.classes.ops.keys[op_class].signature
+            known = self._by_problem.get((signature, problem))
             if known is None:
-                known = self._by_problem[problem] = self._price_op(op_class, problem)
-            self._op_prices[op_class, own] = known
+                known = self._by_problem[signature, problem] = self._price_op(op_class, problem)
+            self._op_prices[op_class, part] = known
         return known
 
-    def _problem(self, op_class: int, own: Lists) -> Problem:
+    def _problem(self, op_class: int, own: Lists, view: View) -> Problem:
         c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
-        on_list = [frozenset([entry.group for entry in entries]) for entries in own]
         return Problem(
-            c.signature,
-            tuple([self.sharding(v, own) for v in c.operands]),
-            tuple([self.sharding(v, own) for v in c.results]),
+            self.classes.program.shape_classes[c.signature],
+            tuple([self.sharding(v, view) for v in c.operands]),
+            tuple([self.sharding(v, view) for v in c.results]),
             c.free,
-            tuple([candidates(op.rule, c.groups, on, n) for on, n in zip(on_list, self.mesh.sizes, strict=True)]),
+            tuple([self._candidates(op, c.groups, axis, entries) for axis, entries in enumerate(own)]),
         )
+
+    def _candidates(self, op: Op, groups: tuple[int, ...], axis: int, entries: tuple[Entry, ...]) -> tuple[int, ...]:
+        on_list = frozenset([entry.group for entry in entries])
+        key = (op.signature, groups, axis, on_list)
+        known = self._allowed.get(key)
+        if known is None:
+            known = self._allowed[key] = candidates(op.rule, groups, on_list, self.mesh.sizes[axis])
+        return known
 
     def _price_op(self, op_class: int, problem: Problem) -> OpPrice:
         c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
@@ -226,7 +263,7 @@ class CostModel:
         local = tuple([-(-size // self.mesh.ways(axes)) for size, axes in zip(c.shape, sharding, strict=True)])
         return stored_bytes(local, c.dtype, self.device.tile)
 
-    def kernel_work(self, kernel_class: int, lists: Lists) -> tuple[Work, float, float]:
+    def kernel_work(self, kernel_class: int, view: View) -> tuple[Work, float, float]:
         """What a kernel asks of each unit of the device, once; seconds and memory of moving its results."""
         kernel = self.classes.kernel_classes.keys[kernel_class]
         matrix = vector = written = comm = extra = 0.0
@@ -234,7 +271,7 @@ class CostModel:
         for o, operands, results in zip(kernel.ops, kernel.operands, kernel.results, strict=True):
             if not self.classes.op(o).rule.tensors:
                 continue
-            price = self.op_price(o, lists)
+            price = self.op_price(o, view)
             matrix += price.matrix_seconds
             vector += price.vector_ops
             comm += price.after_seconds
@@ -289,10 +326,14 @@ class CostModel:
     def _find_families(self) -> list[Family]:
         classes = self.classes
         value_groups = [frozenset(c.groups) - {-1} for c in classes.values.keys]
-        self._op_groups = [
+        op_groups = [
             (frozenset(c.groups) - {-1}).union(*(value_groups[v] for v in (*c.operands, *c.results)))
             for c in classes.ops.keys
         ]
+        numbers: dict[frozenset[int], int] = {}
+        self._value_sets = [numbers.setdefault(groups, len(numbers)) for groups in value_groups]
+        self._op_sets = [numbers.setdefault(groups, len(numbers)) for groups in op_groups]
+        self._sets = list(numbers)
         families: dict[frozenset[int], Family] = {}
 
         def add(groups: frozenset[int], unit: Unit) -> None:
@@ -306,20 +347,29 @@ class CostModel:
             add(value_groups[c], self._buffer_unit(c, 1.0, count * everywhere))
         for (c, scale), column in self.columns.items():
             add(value_groups[c], self._buffer_unit(c, scale, column))
+        for v in classes.buffers.relaid if self.device.tile else ():
+            add(value_groups[classes.of_value[v]], self._relayout_unit(classes.of_value[v]))
         for k, kernel in enumerate(classes.kernel_classes.keys):
             if not any(classes.op(o).rule.tensors for o in kernel.ops):
                 continue
-            add(frozenset().union(*(self._op_groups[o] for o in kernel.ops)), self._kernel_unit(k))
+            add(frozenset().union(*(op_groups[o] for o in kernel.ops)), self._kernel_unit(k))
         for u, use in enumerate(classes.use_classes.keys):
-            add(frozenset().union(*(self._op_groups[o] for o, _ in use.uses)), self._use_unit(u))
+            add(frozenset().union(*(op_groups[o] for o, _ in use.uses)), self._use_unit(u))
         for b, border in enumerate(classes.border_classes.keys):
             add(value_groups[border.before] | value_groups[border.after], self._border_unit(b))
         return list(families.values())
 
     def _buffer_unit(self, value_class: int, scale: float, column: Rows) -> Unit:
-        def price(lists: Lists) -> Part:
-            size = self.bytes_in(value_class, self.sharding(value_class, lists)) * scale
+        def price(view: View) -> Part:
+            size = self.bytes_in(value_class, self.sharding(value_class, view)) * scale
             return Part(0.0, 0.0, column * int(size))
+
+        return price
+
+    def _relayout_unit(self, value_class: int) -> Unit:
+        def price(view: View) -> Part:
+            size = self.bytes_in(value_class, self.sharding(value_class, view))
+            return Part(relayout_seconds(size, self.device), 0.0, None)
 
         return price
 
@@ -329,8 +379,8 @@ class CostModel:
         count = len(self.classes.kernel_classes.members[kernel_class]) * kernel.repeats
         here = (self.kinds == kernel_class).astype(np.int64)
 
-        def price(lists: Lists) -> Part:
-            work, comm, extra = self.kernel_work(kernel_class, lists)
+        def price(view: View) -> Part:
+            work, comm, extra = self.kernel_work(kernel_class, view)
             compute = kernel_seconds(work, self.device) * count if any(work) else 0.0
             return Part(compute, comm * count, here * int(extra) if extra else None)
 
@@ -352,10 +402,10 @@ class CostModel:
         count = len(members) * use.repeats
         columns: dict[tuple[int, ...], Rows] = {}
 
-        def price(lists: Lists) -> Part:
+        def price(view: View) -> Part:
             comm = 0.0
             rows: Rows | None = None
-            for want, (moves, which) in self.wanted(use_class, lists).items():
+            for want, (moves, which) in self.wanted(use_class, view).items():
                 comm += self.moves_seconds(moves)
                 column = columns.get(which)
                 if column is None:
@@ -366,12 +416,12 @@ class CostModel:
 
         return price
 
-    def wanted(self, use_class: int, lists: Lists) -> dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]]:
+    def wanted(self, use_class: int, view: View) -> dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]]:
         """The shardings that a value has to be brought to: by which moves, and for which of its uses."""
         use = self.classes.use_classes.keys[use_class]
         found: dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]] = {}
         for k, (o, operand) in enumerate(use.uses):
-            a = self.assignment(o, lists)
+            a = self.assignment(o, view)
             moves = a.before[operand]
             if moves:
                 want = a.operands[operand]
@@ -389,8 +439,8 @@ class CostModel:
         count = len(self.classes.border_classes.members[border_class]) * border.repeats
         c = self.classes.values.keys[border.before]
 
-        def price(lists: Lists) -> Part:
-            before, after = self.sharding(border.before, lists), self.sharding(border.after, lists)
+        def price(view: View) -> Part:
+            before, after = self.sharding(border.before, view), self.sharding(border.after, view)
             if before == after:
                 return Part(0.0, 0.0, None)
             size = stored_bytes(c.shape, c.dtype, None)

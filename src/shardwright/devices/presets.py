@@ -25,13 +25,14 @@ _MIB = 1024**2
 _GIB = 1024**3
 
 
-def _tpu_peaks(bf16: float, *, i8: float = 1, f8: float = 1) -> dict[str, float]:
-    """Peaks by type, those of 8-bit types as multiples of bf16's.
+def _tpu_peaks(bf16: float, *, f32: float, i8: float = 1, f8: float = 1) -> dict[str, float]:
+    """Peaks by type, the others as multiples of bf16's.
 
-    JAX's default precision multiplies f32 matrices on a TPU in one pass of bf16 (jax.lax.Precision.DEFAULT), so f32 has
-    the peak of bf16; with "highest" it takes six passes.
+    JAX's default precision multiplies f32 matrices on a TPU in one pass of bf16 (jax.lax.Precision.DEFAULT), but they
+    are converted on the way: ``f32`` is the part of bf16's rate that the compiler's cycles give for 8192³. With
+    "highest" it takes six passes.
     """
-    return {"bf16": bf16, "f32": bf16, "i8": bf16 * i8, "f8": bf16 * f8}
+    return {"bf16": bf16, "f32": bf16 * f32, "i8": bf16 * i8, "f8": bf16 * f8}
 
 
 def _ici(bytes_per_second: float, devices: int, dimensions: int, ring_from: int) -> Link:
@@ -57,7 +58,7 @@ _TPUS = (
         # One of the two cores of a chip, with half of all that the chip has.
         name="tpu-v3",
         platform="tpu",
-        flops_per_second=_tpu_peaks(123 * _TERA / 2),  # Cloud; i8 and f8 go no faster (compiler).
+        flops_per_second=_tpu_peaks(123 * _TERA / 2, f32=0.98),  # Cloud; i8 and f8 go no faster (compiler).
         memory_bytes=16 * _GIB,  # Cloud: 32 GiB a chip.
         memory_bytes_per_second=900 * _GB / 2,  # Cloud.
         usable_bytes=15854 * _MIB,  # compiler: "15.48G".
@@ -78,7 +79,7 @@ _TPUS = (
         # A chip: JAX sees its two cores as one device ("megacore").
         name="tpu-v4",
         platform="tpu",
-        flops_per_second=_tpu_peaks(275 * _TERA),  # Cloud: "bf16 or int8".
+        flops_per_second=_tpu_peaks(275 * _TERA, f32=0.82),  # Cloud: "bf16 or int8".
         memory_bytes=32 * _GIB,  # Cloud.
         memory_bytes_per_second=1228 * _GB,  # Cloud: 1200; Jouppi et al., ISCA 2023: 1228.
         usable_bytes=31485 * _MIB,  # compiler, with chip_config_name="megacore": "30.75G". (A core alone: "15.25G".)
@@ -94,7 +95,7 @@ _TPUS = (
     Device(
         name="tpu-v5e",
         platform="tpu",
-        flops_per_second=_tpu_peaks(197 * _TERA, i8=2),  # Cloud.
+        flops_per_second=_tpu_peaks(197 * _TERA, f32=0.68, i8=2),  # Cloud.
         memory_bytes=16 * _GIB,  # Cloud.
         memory_bytes_per_second=819 * _GB,  # Cloud.
         usable_bytes=16126 * _MIB,  # compiler: "15.75G", that is 16 GiB without "reserved 258.00M".
@@ -112,7 +113,7 @@ _TPUS = (
         # A chip of two cores, one device.
         name="tpu-v5p",
         platform="tpu",
-        flops_per_second=_tpu_peaks(459 * _TERA, i8=2),  # Cloud; i8: Book.
+        flops_per_second=_tpu_peaks(459 * _TERA, f32=0.68, i8=2),  # Cloud; i8: Book.
         memory_bytes=96 * _GIB,  # Book; Cloud says 95 GiB, but the compiler grants more than that.
         memory_bytes_per_second=2765 * _GB,  # Cloud.
         usable_bytes=98041 * _MIB,  # compiler: "95.74G", that is 96 GiB without "reserved 263.00M".
@@ -128,7 +129,7 @@ _TPUS = (
     Device(
         name="tpu-v6e",
         platform="tpu",
-        flops_per_second=_tpu_peaks(918 * _TERA, i8=2),  # Cloud; f8 as bf16.
+        flops_per_second=_tpu_peaks(918 * _TERA, f32=0.62, i8=2),  # Cloud; f8 as bf16.
         memory_bytes=32 * _GIB,  # Cloud.
         memory_bytes_per_second=1638 * _GB,  # Cloud.
         usable_bytes=31996 * _MIB,  # compiler: "31.25G".
@@ -147,7 +148,7 @@ _TPUS = (
         # One of the two chiplets of a chip, with half of all that the chip has.
         name="tpu-7x",
         platform="tpu",
-        flops_per_second=_tpu_peaks(2307 * _TERA / 2, f8=2),  # Cloud; i8 goes no faster than bf16 (compiler).
+        flops_per_second=_tpu_peaks(2307 * _TERA / 2, f32=0.62, f8=2),  # Cloud; i8 goes no faster than bf16 (compiler).
         memory_bytes=96 * _GIB,  # Cloud: 192 GiB a chip.
         memory_bytes_per_second=7380 * _GB / 2,  # Cloud.
         usable_bytes=97020 * _MIB,  # compiler: "94.75G", that is 95 GiB without "reserved 260.00M".

@@ -170,6 +170,18 @@ class Program:
         return tuple(map(tuple, found))
 
     @cached_property
+    def shape_classes(self) -> Mapping[int, int]:
+        """For each signature a number that ops of other kinds with the same rule, types and FLOPs have too."""
+        numbers: dict[Any, int] = {}
+        out: dict[int, int] = {}
+        for op in self.ops:
+            if op.signature not in out:
+                types = tuple((self.values[v].shape, self.values[v].dtype) for v in (*op.operands, *op.results))
+                key = (op.rule, types, op.flops, op.kind == "convolution")
+                out[op.signature] = numbers.setdefault(key, len(numbers))
+        return out
+
+    @cached_property
     def returned(self) -> frozenset[int]:
         """What the program, a loop's body or a branch returns."""
         return frozenset(v for region in self.regions for v in region.results)

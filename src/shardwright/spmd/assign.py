@@ -37,9 +37,12 @@ class Assignment(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """All that an op's assignment depends on; equal problems have equal answers."""
+    """All that an op's assignment depends on; equal problems have equal answers.
 
-    signature: int
+    ``shape_class`` is that of the program (``Program.shape_classes``).
+    """
+
+    shape_class: int
     operands: tuple[Sharding, ...]
     results: tuple[Sharding, ...]
     free: tuple[bool, ...]
@@ -75,10 +78,10 @@ class Assigner:
 
     def _cheapest(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
         sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
-        ways = self._ways.get((problem.signature, problem.candidates))
+        ways = self._ways.get((problem.shape_class, problem.candidates))
         if ways is None:
-            ways = self._ways[problem.signature, problem.candidates] = [
-                self._way(op, problem.signature, factors, sizes, shapes)
+            ways = self._ways[problem.shape_class, problem.candidates] = [
+                self._way(op, problem.shape_class, factors, sizes, shapes)
                 for factors in _combinations(op.rule, problem.candidates, self.mesh)
                 if not (op.kind == "convolution" and _miscompiled(op.rule, factors))
             ]
@@ -122,12 +125,12 @@ class Assigner:
     def _way(
         self,
         op: Op,
-        signature: int,
+        shape_class: int,
         factors: tuple[int, ...],
         sizes: Sequence[float],
         shapes: Sequence[tuple[tuple[int, ...], str]],
     ) -> Way:
-        known = self._way_of.get((signature, factors))
+        known = self._way_of.get((shape_class, factors))
         if known is not None:
             return known
         rule = op.rule
@@ -137,7 +140,7 @@ class Assigner:
         split = math.prod(self.mesh.sizes[a] for a, f in enumerate(factors) if f >= 0)
         touched = sum(local_bytes(sizes[t], s, self.mesh) for t, s in enumerate(shardings))
         count = len(op.operands)
-        way = self._way_of[signature, factors] = Way(
+        way = self._way_of[shape_class, factors] = Way(
             factors,
             tuple(shardings[:count]),
             tuple(shardings[count:]),

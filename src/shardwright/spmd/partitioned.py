@@ -101,7 +101,7 @@ def partition_program(places: Places, mesh: MeshShape, state: State, prices: Pri
                 candidates(op.rule, groups, found, size) for found, size in zip(on_list, mesh.sizes, strict=True)
             )
         problem = Problem(
-            op.signature,
+            program.shape_classes[op.signature],
             tuple([values[v] for v in op.operands]),
             tuple([values[v] for v in op.results]),
             tuple([free[v] for v in op.operands]),

@@ -1,0 +1,155 @@
+"""The fast way to price a state gives what the slow one gives, and plans have estimates that add up."""
+
+from __future__ import annotations
+
+import random
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardwright as sw
+from random_programs import programs
+from shardwright.cost import CostModel, DevicePrices
+from shardwright.cost.model import project
+from shardwright.devices import find_device
+from shardwright.models import build
+from shardwright.spmd import Entry, MeshShape, Places, State, partition_program
+
+MESH = MeshShape(("a", "b"), (4, 2))
+
+
+def random_state(analysis: sw.Analysis, choose: random.Random) -> State:
+    lists = []
+    for _ in MESH.sizes:
+        groups = choose.sample(range(len(analysis.groups)), min(len(analysis.groups), choose.randint(0, 3)))
+        lists.append(tuple(Entry(g, tuple(choose.randrange(2) for _ in analysis.groups[g].conflicts)) for g in groups))
+    return State(tuple(lists))
+
+
+def check(analysis: sw.Analysis, seed: int, steps: int, device: str = "tpu-v5e") -> None:
+    choose = random.Random(seed)
+    places = Places(analysis)
+    walked = CostModel(places, MESH, find_device(device))
+    for _ in range(steps):
+        state = random_state(analysis, choose)
+        fresh = CostModel(places, MESH, find_device(device)).evaluate(state)
+        found = walked.evaluate(state)
+        assert found.peak_bytes == fresh.peak_bytes
+        assert found.compute_seconds == pytest.approx(fresh.compute_seconds, rel=1e-12)
+        assert found.comm_seconds == pytest.approx(fresh.comm_seconds, rel=1e-12, abs=1e-18)
+        collectives = partition_program(places, MESH, state, DevicePrices.of(find_device(device), MESH)).collectives
+        assert bool(collectives) == (found.comm_seconds > 0)
+
+
+@pytest.mark.parametrize("model", ["gpt", "moe", "gns", "itx"])
+def test_a_walk_ends_where_a_leap_does(model):
+    fn, args, options = build(model, preset="tiny")
+    check(sw.analyse(fn, *args, **options), seed=1, steps=6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(programs(), st.integers(0, 1000))
+def test_a_walk_ends_where_a_leap_does_on_random_programs(program, seed):
+    check(sw.analyse(program, *(f32(*shape) for shape in program.arguments)), seed, steps=3, device="a100-80")
+
+
+def test_projections_keep_order_and_axes():
+    a, b, c = Entry(0, ()), Entry(1, (1,)), Entry(2, ())
+    assert project(((a, b, c), (c, a)), frozenset({0, 2})) == ((a, c), (c, a))
+
+
+def test_only_families_with_the_group_are_priced_again():
+    fn, args, options = build("gpt", preset="tiny")
+    analysis = sw.analyse(fn, *args, **options)
+    model = CostModel(Places(analysis), MESH, find_device("tpu-v5e"))
+    before = [len(family.known) for family in model.families]
+    model.evaluate(State(((Entry(0, (0,) * len(analysis.groups[0].conflicts)),), ())))
+    touched = [len(family.known) > n for family, n in zip(model.families, before, strict=True)]
+    assert touched == [0 in family.groups for family in model.families]
+    assert not all(touched)
+
+
+def test_depth_costs_classes_nothing():
+    sizes = {"preset": "tiny", "scan": False}
+    counts = []
+    for layers in (4, 8):
+        fn, args, options = build("gpt", layers=layers, **sizes)
+        model = CostModel(Places(sw.analyse(fn, *args, **options)), MESH, find_device("tpu-v5e"))
+        counts.append((len(model.families), len(model.classes.ops.keys), len(model.classes.kernel_classes.keys)))
+    assert counts[0] == counts[1]
+
+
+def step(params, batch):
+    def loss(params):
+        return jnp.mean((jax.nn.relu(batch["x"] @ params["w1"]) @ params["w2"] - batch["y"]) ** 2)
+
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params))
+
+
+def f32(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+PARAMS = {"w1": f32(1024, 4096), "w2": f32(4096, 512)}
+BATCH = {"x": f32(256, 1024), "y": f32(256, 512)}
+
+
+def evaluate(**options):
+    given = {"mesh": {"data": 4, "model": 2}, "device": "tpu-v5e", "decisions": ["fsdp:data", "megatron:model"]}
+    return sw.evaluate(step, PARAMS, BATCH, **{**given, **options})
+
+
+class TestEstimate:
+    def test_its_parts_add_up(self):
+        estimate = evaluate().estimate
+        assert sum(k.seconds for k in estimate.kernels) == pytest.approx(estimate.compute_seconds)
+        assert sum(c.seconds for c in estimate.collectives) == pytest.approx(estimate.comm_seconds)
+        assert sum(estimate.comm_by_kind.values()) == pytest.approx(estimate.comm_seconds)
+        assert sum(estimate.comm_by_axis.values()) == pytest.approx(estimate.comm_seconds)
+        assert sum(a.bytes for a in estimate.alive) == estimate.peak_bytes
+        assert estimate.step_seconds == estimate.compute_seconds + estimate.comm_seconds
+        assert len(estimate.costliest_kernels) <= 10 and len(estimate.costliest_collectives) <= 10
+
+    def test_it_names_source_lines(self):
+        estimate = evaluate().estimate
+        assert all(k.source.file.endswith("test_cost_model.py") for k in estimate.costliest_kernels)
+        assert {a.name for a in estimate.alive} >= {"params.w1", "batch.x"}
+
+    def test_it_prints(self):
+        text = str(evaluate().estimate)
+        assert text.startswith("fits: ")
+        for word in ("costliest ops", "costliest collectives", "alive at the peak", "communication by axis"):
+            assert word in text
+
+    def test_memory_sets_the_limit(self):
+        plan = evaluate(memory="1MiB")
+        assert plan.estimate.limit_bytes == 2**20 and not plan.fits
+        assert str(plan.estimate).startswith("does not fit: ")
+        assert evaluate().fits
+
+    def test_a_faster_link_is_faster(self):
+        slow, fast = (evaluate(device=name).estimate for name in ("tpu-v5e", "tpu-v5p"))
+        assert fast.comm_seconds < slow.comm_seconds
+
+    def test_a_device_of_ones_own_survives_a_file(self, tmp_path):
+        mine = sw.Device(
+            name="mine",
+            platform="tpu",
+            flops_per_second={"bf16": 1e14},
+            memory_bytes="8GiB",
+            memory_bytes_per_second=1e11,
+            links=(sw.Link("wire", 1e9, 1e-6),),
+            tile=(8, 128),
+        )
+        plan = evaluate(device=mine, memory=10**9)
+        plan.save(tmp_path / "plan.json")
+        again = sw.load(tmp_path / "plan.json", step, PARAMS, BATCH)
+        assert again.device == mine and again.memory_bytes == 10**9
+        assert again.estimate.step_seconds == plan.estimate.step_seconds
+
+    def test_an_unknown_device_is_one_sentence(self):
+        with pytest.raises(sw.DeviceError, match=r"did you mean .*tpu-v5e"):
+            evaluate(device="tpu-v5")

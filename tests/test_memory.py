@@ -1,0 +1,177 @@
+"""Which values a compiler stores, when, and what a device holds at most: small programs worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import shardwright as sw
+from shardwright.cost.buffers import find_buffers
+from shardwright.cost.kernels import find_kernels
+
+MIB = 2**20
+TOY = sw.Device(
+    name="toy",
+    platform="tpu",
+    flops_per_second={"bf16": 1e14},
+    memory_bytes=10**12,
+    memory_bytes_per_second=1e11,
+    links=(sw.Link("wire", 1e10, 1e-6),),
+)
+
+
+def f32(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def stored(fn: Callable[..., Any], *args: Any, platform: str = "tpu") -> list[str]:
+    """The kinds of the ops whose results are in memory."""
+    program = sw.analyse(fn, *args).program
+    kernels = find_kernels(program, platform)
+    return [op.kind for op in program.ops if any(kernels.stored[v] for v in op.results)]
+
+
+def peak_mib(fn: Callable[..., Any], *args: Any, mesh: Any = None, decisions: Any = (), **options: Any) -> float:
+    plan = sw.evaluate(fn, *args, mesh=mesh or {"x": 2}, device=TOY, decisions=decisions, platform="cpu", **options)
+    estimate = plan.estimate
+    assert sum(a.bytes for a in estimate.alive) == estimate.peak_bytes
+    return estimate.peak_bytes / MIB
+
+
+class TestStored:
+    def test_elementwise_chains_are_one_kernel(self):
+        assert stored(lambda x: jnp.sin(x * 2 + 1), f32(512, 512)) == ["sine"]
+
+    def test_a_product_takes_its_epilogue_in(self):
+        assert stored(lambda x, w: jnp.maximum(x @ w, 0) * 2, f32(64, 64), f32(64, 64)) == ["multiply"]
+
+    def test_a_product_computes_its_operands_inside_on_a_tpu_but_not_on_a_gpu(self):
+        def fn(x, w):
+            return (x * 2) @ w
+
+        assert stored(fn, f32(64, 64), f32(64, 64)) == ["dot_general"]
+        assert stored(fn, f32(64, 64), f32(64, 64), platform="gpu") == ["multiply", "dot_general"]
+
+    def test_cheap_ops_are_computed_again_and_expensive_ones_kept(self):
+        def fn(kind):
+            def inner(x, v, w):
+                y = kind(x)
+                return y @ v, y @ w
+
+            return inner
+
+        args = (f32(64, 64),) * 3
+        assert stored(fn(lambda x: x * 3), *args) == ["dot_general", "dot_general"]
+        assert stored(fn(jnp.exp), *args) == ["exponential", "dot_general", "dot_general"]
+
+    def test_what_is_smaller_than_its_inputs_is_kept(self):
+        def fn(x, y, v, w):
+            z = jnp.sin(x) @ x + jnp.sin(y) @ y  # two stored values would be needed again
+            return z @ v, z @ w
+
+        assert stored(fn, *(f32(64, 64),) * 4).count("add") == 1
+
+    def test_of_two_products_that_meet_the_later_takes_the_op_in(self):
+        def fn(x, v, w):
+            return (x @ v) * (x @ w)
+
+        program = sw.analyse(fn, *(f32(64, 64),) * 3).program
+        kernels = find_kernels(program)
+        dots = [o for o, op in enumerate(program.ops) if op.kind == "dot_general"]
+        assert [kernels.stored[program.ops[o].results[0]] for o in dots] == [True, False]
+
+    def test_a_wider_copy_is_left_to_the_users(self):
+        def fn(x, w):
+            y = (x @ w).astype(jnp.float32)
+            return jnp.sum(y * y, axis=0), jnp.max(y, axis=0)
+
+        bf16 = jax.ShapeDtypeStruct((64, 64), jnp.bfloat16)
+        assert "convert" not in stored(fn, bf16, bf16)
+
+
+class TestPeak:
+    def test_a_chain_holds_two_values_at_a_time(self):
+        def fn(x, u, v, w):
+            return ((x @ u) @ v) @ w
+
+        # Four arguments and, in the middle, what goes in and what comes out, of 1 MiB each.
+        assert peak_mib(fn, *(f32(512, 512),) * 4) == 6
+
+    def test_a_result_takes_over_a_donated_argument(self):
+        def fn(x, w):
+            return x - 0.1 * (w @ w)
+
+        args = (f32(512, 512), f32(512, 512))
+        assert peak_mib(fn, *args) == 3
+        assert peak_mib(fn, *args, donate=(0,)) == 2
+
+    def test_sharding_halves_what_has_the_dimension(self):
+        def fn(x, w):
+            return jnp.sin(x @ w) @ w
+
+        args = (f32(512, 512), f32(512, 512))
+        assert peak_mib(fn, *args) == 4
+        assert peak_mib(fn, *args, decisions=[("x", "x[0]")]) == 1 + 3 * 0.5
+
+    def test_a_gathered_weight_is_there_from_its_first_use_to_its_last(self):
+        def fn(x, w):
+            return jnp.sin(jnp.sin(x @ w) @ w)
+
+        # x and the values in parts of 1/2, the weight in a part of 1/2 and once whole.
+        found = peak_mib(fn, f32(4096, 512), f32(512, 512), decisions=[("x", "x[0]"), ("x", "w[0]")])
+        assert found == 3 * 4 + 0.5 + 1
+
+    def test_a_loop_keeps_one_copy_of_what_it_carries(self):
+        def fn(x, ws):
+            return jax.lax.scan(lambda h, w: (jnp.sin(h @ w), None), x, ws)[0]
+
+        # x, eight weights, and the carried value in two versions: the old one is read while the new one is written.
+        assert round(peak_mib(fn, f32(512, 512), f32(8, 512, 512)), 3) == 1 + 8 + 2
+
+    def test_residuals_are_stacked(self):
+        def fn(x, ws):
+            return jax.grad(lambda x: jnp.sum(jax.lax.scan(lambda h, w: (jnp.sin(h @ w), None), x, ws)[0]))(x)
+
+        shallow, deep = (peak_mib(fn, f32(512, 512), f32(n, 512, 512)) for n in (4, 8))
+        assert deep - shallow == 4 + 4  # four more weights and four more residuals
+
+    def test_a_gradient_is_used_up_before_the_next_one_comes(self):
+        def fn(scale):
+            def step(params, x):
+                grads = jax.grad(lambda p: jnp.sum(jnp.sin(jnp.sin(jnp.sin(x @ p[0]) @ p[1]) @ p[2])))(params)
+                return jax.tree.map(lambda p, g: p - g * scale(g), params, grads)
+
+            return step
+
+        # Parameters of 4 MiB, all else much smaller. A gradient that is used twice is stored, one at a time; one that
+        # is used once is subtracted in the kernel that computes it.
+        params = [f32(1024, 1024)] * 3
+        assert 16 <= peak_mib(fn(lambda g: jnp.exp(g) + jnp.sin(g)), params, f32(8, 1024), donate=(0,)) < 17
+        assert 12 <= peak_mib(fn(lambda _: 0.1), params, f32(8, 1024), donate=(0,)) < 13
+
+    def test_copies_of_a_layer_leave_few_points(self):
+        from shardwright.cost import CostModel
+        from shardwright.models import build
+        from shardwright.spmd import MeshShape, Places, State
+
+        fn, args, options = build("mlp", preset="tiny", layers=16)
+        analysis = sw.analyse(fn, *args, **options)
+        model = CostModel(Places(analysis), MeshShape(("x",), (2,)), TOY)
+        kernels = find_kernels(analysis.program)
+        buffers = find_buffers(analysis.program, kernels)
+        everywhere = [
+            sum(
+                int(
+                    model.bytes_in(model.classes.of_value[b.value], ((),) * len(analysis.program.values[b.value].shape))
+                )
+                for b in buffers.temporary
+                if b.start <= at <= b.end
+            )
+            for at in set(kernels.at)
+        ]
+        held = sum(analysis.program.values[v].bytes for v in buffers.held)
+        assert model.evaluate(State(((),))).peak_bytes == held + max(everywhere)
+        assert len(model.at) < 0.8 * len(set(kernels.root))
