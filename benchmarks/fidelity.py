@@ -13,6 +13,7 @@ kept by the shardings that it was given, so a change of the cost model alone com
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
 import os
@@ -34,6 +35,9 @@ from scipy.stats import spearmanr
 import shardwright as sw
 from shardwright.models import build
 from shardwright.verify.compile import compile_exported
+from shardwright.verify.figures import program_figures
+from shardwright.verify.hlo import parse_hlo
+from shardwright.verify.targets import parse_target
 
 GIB = 2**30
 SIZES: dict[str, dict[str, Any]] = {
@@ -175,6 +179,13 @@ def compiled(case: Case, plan: sw.Plan, keep: Path | None) -> dict[str, Any]:
     return out
 
 
+def read_again(file: Path, case: Case) -> dict[str, Any]:
+    """The figures of a program that was kept, as they are read today."""
+    text = gzip.decompress(file.read_bytes()).decode()
+    found = program_figures(parse_hlo(text), case[3], parse_target(f"tpu:{case[2]}"))
+    return {name: found[name] for name in ("compute_seconds", "comm_seconds", "bytes", "counts", "unknown_loops")}
+
+
 def peak_bytes(row: dict[str, Any]) -> float:
     return row["memory"]["peak_bytes"] if row.get("memory") else row["peak_bytes"]
 
@@ -239,7 +250,11 @@ def plots(rows: Sequence[dict[str, Any]], folder: Path, stem: str) -> None:
 
     for what, unit, pairs in (
         ("memory", "GiB", [(r["model"], peak_bytes(r) / GIB, r["estimate_bytes"] / GIB) for r in rows]),
-        ("seconds", "ms", [(r["model"], 1e3 * (seconds(r) or 0), 1e3 * r["estimate_seconds"]) for r in rows if seconds(r)]),
+        (
+            "seconds",
+            "ms",
+            [(r["model"], 1e3 * (seconds(r) or 0), 1e3 * r["estimate_seconds"]) for r in rows if seconds(r)],
+        ),
     ):
         figure, axes = pyplot.subplots(figsize=(6, 5.5))
         for model in SIZES:
@@ -287,6 +302,8 @@ def main() -> None:
             with options.rows.open("a") as file:
                 file.write(json.dumps(known[key]) + "\n")
             print(f"compiled in {time.perf_counter() - start:.0f} s: {model} {topology} {name_of(case)}", flush=True)
+        if options.keep and (options.keep / f"{key}.hlo.gz").exists():
+            known[key].update(read_again(options.keep / f"{key}.hlo.gz", case))
         estimate = plan.estimate
         row = {
             **known[key],

@@ -23,9 +23,10 @@ LAUNCH_SECONDS = 1.3e-6
 # memory's rate (Adam's update of a large weight).
 MATRIX_EFFICIENCY = 0.95
 MEMORY_EFFICIENCY = 0.8
-# Copies of a loop's cache to another layout and back reach these parts of the memory's rate (the TPU compiler's cycles
-# for a decoding step: 222 and 84 of v5e's 546 bytes a cycle).
-RELAYOUT_EFFICIENCIES = (0.41, 0.15)
+# Copies to another layout reach this part of the memory's rate, those into tiles of 2 or 4 rows this much less (the TPU
+# compiler's cycles for a decoding step's cache: 222 and 84 of v5e's 546 bytes a cycle).
+RELAYOUT_EFFICIENCY = 0.41
+SMALL_TILE_EFFICIENCY = 0.155
 # Vector instructions per element.
 _CHEAP, _EXPENSIVE, _REDUCE = 1.0, 8.0, 2.0
 _SUBLANES = 8
@@ -46,9 +47,12 @@ def kernel_seconds(work: Work, device: Device) -> float:
     return LAUNCH_SECONDS + max(work.matrix_seconds, vector, memory)
 
 
-def relayout_seconds(size: float, device: Device) -> float:
-    """Of copying a tensor to another layout and back, read and written each time."""
-    return sum(2 * size / (device.memory_bytes_per_second * part) for part in RELAYOUT_EFFICIENCIES)
+def relayout_seconds(local_shape: Sequence[int], size: float, device: Device) -> float:
+    """Of copying an argument to another layout and back, each time read and written."""
+    rows = local_shape[-2] if len(local_shape) > 1 else 1
+    small = device.tile is not None and 1 < rows < device.tile[0]
+    parts = (RELAYOUT_EFFICIENCY, SMALL_TILE_EFFICIENCY if small else RELAYOUT_EFFICIENCY)
+    return sum(2 * size / (device.memory_bytes_per_second * part) for part in parts)
 
 
 def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, device: Device) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from shardwright.cost.compute import kernel_seconds, relayout_seconds
+from shardwright.cost.compute import kernel_seconds
 from shardwright.cost.kernels import CONTRACTIONS
 from shardwright.cost.model import CostModel
 from shardwright.ir.program import Source
@@ -169,7 +169,7 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
         c = model.classes.of_value[v]
         entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
         entry[0] += 2
-        entry[1] += relayout_seconds(model.bytes_in(c, model.sharding(c, view)), model.device)
+        entry[1] += model.relayout_seconds(c, view)
     costs = [
         KernelCost(kind, source, int(times), seconds, bound, tensor)
         for (kind, source, bound, tensor), (times, seconds) in found.items()

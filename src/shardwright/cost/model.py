@@ -259,9 +259,19 @@ class CostModel:
 
     def bytes_in(self, value_class: int, sharding: Sharding) -> float:
         """Bytes of one device's part of a value."""
-        c = self.classes.values.keys[value_class]
-        local = tuple([-(-size // self.mesh.ways(axes)) for size, axes in zip(c.shape, sharding, strict=True)])
-        return stored_bytes(local, c.dtype, self.device.tile)
+        dtype = self.classes.values.keys[value_class].dtype
+        return stored_bytes(self.local_shape(value_class, sharding), dtype, self.device.tile)
+
+    def local_shape(self, value_class: int, sharding: Sharding) -> tuple[int, ...]:
+        """One device's part of a value."""
+        shape = self.classes.values.keys[value_class].shape
+        return tuple([-(-size // self.mesh.ways(axes)) for size, axes in zip(shape, sharding, strict=True)])
+
+    def relayout_seconds(self, value_class: int, view: View) -> float:
+        """Of copying a loop's values of a class to another layout and back."""
+        sharding = self.sharding(value_class, view)
+        local = self.local_shape(value_class, sharding)
+        return relayout_seconds(local, self.bytes_in(value_class, sharding), self.device)
 
     def kernel_work(self, kernel_class: int, view: View) -> tuple[Work, float, float]:
         """What a kernel asks of each unit of the device, once; seconds and memory of moving its results."""
@@ -368,8 +378,7 @@ class CostModel:
 
     def _relayout_unit(self, value_class: int) -> Unit:
         def price(view: View) -> Part:
-            size = self.bytes_in(value_class, self.sharding(value_class, view))
-            return Part(relayout_seconds(size, self.device), 0.0, None)
+            return Part(self.relayout_seconds(value_class, view), 0.0, None)
 
         return price
 

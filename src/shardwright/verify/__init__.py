@@ -1,24 +1,31 @@
-"""A plan checked by others: by running it, and by the compiler's own partitioner."""
+"""A plan checked by others: by running it, by the compiler's own partitioner, and by whole compilers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shardwright.errors import PlanError
-from shardwright.verify.report import Verdict
+from shardwright.verify.compile import compile_exported, verify_compiled
+from shardwright.verify.report import CompiledCollective, CompilerVerdict, Verdict
 from shardwright.verify.run import verify_run
 from shardwright.verify.shardy import verify_shardy
+from shardwright.verify.targets import is_target
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan
 
-__all__ = ["Verdict", "verify"]
+__all__ = ["CompiledCollective", "CompilerVerdict", "Verdict", "compile_exported", "verify"]
 
 
 def verify(plan: Plan, on: str, **options: Any) -> Verdict:
-    """Check a plan on "run" or "shardy"."""
-    checks: dict[str, Callable[..., Verdict]] = {"run": verify_run, "shardy": verify_shardy}
-    if on not in checks:
-        raise PlanError(f"a plan is verified on {' or '.join(map(repr, checks))}, not on {on!r}.")
-    return checks[on](plan, **options)
+    """Check a plan on "run" or "shardy", or compile it for "tpu:v5e:4x4", "gpu:a100-80:8", "cpu" and the like."""
+    if is_target(on):
+        return verify_compiled(plan, on, **options)
+    if on == "run":
+        return verify_run(plan, **options)
+    if on == "shardy":
+        return verify_shardy(plan, **options)
+    raise PlanError(
+        f"a plan is verified on 'run' or 'shardy', or compiled for 'cpu', 'tpu:v5e:4x4', 'gpu:a100-80:8' and the like, "
+        f"not on {on!r}."
+    )

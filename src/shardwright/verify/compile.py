@@ -1,0 +1,187 @@
+"""A program compiled ahead of time for devices that need not be there, in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import importlib.util
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax import export
+
+import shardwright
+from shardwright.errors import CompilerMissingError, MeshError, PlanError
+from shardwright.verify.figures import memory_figures, program_figures
+from shardwright.verify.gpu_specs import target_config
+from shardwright.verify.hlo import parse_hlo
+from shardwright.verify.messages import involuntary, last_words, shortage
+from shardwright.verify.report import CompilerVerdict
+from shardwright.verify.targets import Target, parse_target
+
+if TYPE_CHECKING:
+    from shardwright.plan import Plan
+
+_COMMAND = (sys.executable, "-m", "shardwright.verify.compile_child")
+_EXTRAS = {"tpu": ("tpu", ("libtpu",)), "cuda": ("gpu", ("jax_cuda12_plugin", "jax_cuda13_plugin"))}
+_ENVIRONMENT = {
+    "tpu": {
+        "JAX_PLATFORMS": "cpu",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "TPU_LOG_DIR": "disabled",
+        "TPU_MIN_LOG_LEVEL": "1",
+        "TPU_STDERR_LOG_LEVEL": "1",
+    },
+    "cuda": {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "1"},
+    "cpu": {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "1"},
+}
+_COMPILER_OPTIONS: dict[str, dict[str, Any]] = {
+    "tpu": {},
+    # Kernels are chosen by trying them on a GPU. Without one, XLA's own matrix products get the first tiling that comes
+    # to hand, or none and the compiler gives up; the library's are always there.
+    "cuda": {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False},
+    "cpu": {},
+}
+
+
+def verify_compiled(
+    plan: Plan,
+    on: str,
+    *,
+    timeout_seconds: float = 600.0,
+    compiler_options: Mapping[str, Any] | None = None,
+    keep: str | os.PathLike[str] | None = None,
+) -> CompilerVerdict:
+    """Compile a plan for a target such as "tpu:v5e:4x4" and set the result beside the plan's own estimate.
+
+    ``keep`` is a file for the compiled program's text, compressed.
+    """
+    target = parse_target(on)
+    target.check(math.prod(plan.mesh.values()))
+    require_compiler(target.platform)
+    exported, _ = plan.export(target.platform)
+    found = compile_exported(exported, plan.mesh, target, plan.donate, timeout_seconds, compiler_options, keep)
+    device = getattr(plan, "device", None)
+    same = device is not None and device.name == target.device.name
+    return CompilerVerdict.of(on, found, getattr(plan, "estimate", None) if same else None)
+
+
+def compile_exported(
+    exported: export.Exported,
+    mesh_axes: Mapping[str, int],
+    target: str | Target,
+    donate: Sequence[int] = (),
+    timeout_seconds: float = 600.0,
+    compiler_options: Mapping[str, Any] | None = None,
+    keep: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Compile an exported program for a target and return what the compiler's result says, in plain figures.
+
+    Args:
+        exported: the program, exported for the target's platform with shardings on a mesh of ``mesh_axes``.
+        mesh_axes: the mesh's axes and their sizes.
+        target: such as "tpu:v5e:4x4".
+        donate: positions of arguments whose buffers may be reused.
+        timeout_seconds: of the compilation.
+        compiler_options: further options of XLA.
+        keep: a file for the compiled program's text, compressed.
+    """
+    target = parse_target(target) if isinstance(target, str) else target
+    target.check(math.prod(mesh_axes.values()))
+    require_compiler(target.platform)
+    flat, donated = flattened(exported, donate)
+    task = {
+        "platform": target.platform,
+        "topology": target.topology,
+        "topology_options": target.topology_options,
+        "target_config": target_config(target.device) if target.platform == "cuda" else "",
+        "mesh": dict(mesh_axes),
+        "donate": donated,
+        "compiler_options": {**_COMPILER_OPTIONS[target.platform], **(compiler_options or {})},
+    }
+    with tempfile.TemporaryDirectory(prefix="shardwright-") as folder:
+        Path(folder, "exported").write_bytes(flat.serialize())
+        Path(folder, "task.json").write_text(json.dumps(task))
+        found = _child(folder, target.platform, math.prod(mesh_axes.values()), timeout_seconds)
+        text = Path(folder, "hlo.txt.gz")
+        if keep is not None and text.exists():
+            shutil.copyfile(text, keep)
+        hlo = gzip.decompress(text.read_bytes()).decode() if text.exists() else ""
+    program = parse_hlo(hlo)
+    found["involuntary"] = involuntary(found.pop("log"), program.frames)
+    if "compile_seconds" not in found:
+        return _refused(found, target)
+    return {**found, **memory_figures(found["memory"], target), **program_figures(program, mesh_axes, target)}
+
+
+def require_compiler(platform: str) -> None:
+    """Raise ``CompilerMissingError`` where the package with a platform's compiler is not installed."""
+    if platform not in _EXTRAS:
+        return
+    extra, packages = _EXTRAS[platform]
+    if not any(importlib.util.find_spec(package) for package in packages):
+        raise CompilerMissingError(
+            f"compiling for {extra.upper()} needs a package that is not installed: pip install 'shardwright[{extra}]'."
+        )
+
+
+def flattened(exported: export.Exported, donate: Sequence[int]) -> tuple[export.Exported, list[int]]:
+    """The same program with its leaves as arguments, so that the process need not know the user's types."""
+    given: Any = exported.in_tree
+    counts = [argument.num_leaves for argument in given.children()[0].children()]
+    starts = [sum(counts[:k]) for k in range(len(counts))]
+    donated = [starts[k] + j for k in donate for j in range(counts[k])]
+    in_tree: Any = jax.tree.structure((tuple(range(len(exported.in_avals))), {}))
+    out_tree: Any = jax.tree.structure(tuple(range(len(exported.out_avals))))
+    return dataclasses.replace(exported, in_tree=in_tree, out_tree=out_tree), donated
+
+
+def _refused(found: dict[str, Any], target: Target) -> dict[str, Any]:
+    """No program: because it does not fit, because the compiler failed, or because we asked for nonsense."""
+    if "devices" in found:
+        raise MeshError(f"{target.name} has {found['devices']} devices, which is not what the plan's mesh has.")
+    error = found.get("error", "")
+    sentence = (error.strip().splitlines() or ["it gave no reason"])[0][:500]
+    if found.get("stage") == "topology":
+        raise PlanError(f"the compiler does not take {target.name}: {sentence}")
+    if lack := shortage(error):
+        return {**found, "fits": False, "peak_bytes": lack.needed_bytes, "limit_bytes": lack.limit_bytes}
+    return {**found, "crash": found.get("crash") or f"the compiler gave up: {sentence}"}
+
+
+def _child(folder: str, platform: str, devices: int, timeout_seconds: float) -> dict[str, Any]:
+    """Run the compiler; what it prints is searched, never shown."""
+    environment = {**os.environ, **_ENVIRONMENT[platform]}
+    environment.pop("XLA_FLAGS", None)  # a device count or a dump in there is not meant for this
+    here = str(Path(shardwright.__file__).parents[1])  # the process works in another folder
+    environment["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+    if platform == "cpu":
+        environment["JAX_NUM_CPU_DEVICES"] = str(devices)
+    command = [*_COMMAND, folder]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"crash": f"the compiler did not end within {timeout_seconds:.0f} seconds", "log": ""}
+    log = (done.stdout + done.stderr).decode(errors="replace")
+    result = Path(folder, "result.json")
+    if not result.exists():
+        return {"crash": last_words(log, done.returncode), "stderr": log[-4000:], "log": log}
+    return {**json.loads(result.read_text()), "log": log}

@@ -1,0 +1,89 @@
+"""What a compiled program takes: bytes on each device, cycles, seconds, and collectives along the mesh's axes."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardwright.cost.communication import collective_seconds
+from shardwright.devices import AxisLink, axis_links
+from shardwright.spmd.collectives import PERMUTE
+from shardwright.verify.groups import Span, permuted_span, span
+from shardwright.verify.hlo import HloModule
+from shardwright.verify.hlo_totals import HloCollective, HloTotals, hlo_totals
+from shardwright.verify.report import CompiledCollective
+from shardwright.verify.targets import Target
+
+
+def program_figures(program: HloModule, mesh_axes: Mapping[str, int], target: Target) -> dict[str, Any]:
+    """Cycles, seconds and collectives of a compiled program."""
+    totals = hlo_totals(program)
+    sizes = tuple(mesh_axes.values())
+    links = axis_links(target.device, sizes, target.shape if target.platform == "tpu" else None)
+    collectives = tuple(_located(c, tuple(mesh_axes), sizes, links) for c in totals.collectives)
+    timed = target.platform != "cpu"
+    comm_seconds = sum(c.seconds * c.times for c in collectives) if timed else None
+    compute_seconds = _compute_seconds(totals, target)
+    known = comm_seconds is not None and compute_seconds is not None
+    counts: dict[str, int] = defaultdict(int)
+    sent: dict[str, float] = defaultdict(float)
+    for c in collectives:
+        counts[c.kind] += c.times
+        sent[c.kind] += c.total_bytes
+    return {
+        "cycles": totals.cycles if target.platform == "tpu" else None,
+        "unestimated_bytes": totals.unestimated_bytes if target.platform == "tpu" else None,
+        "unknown_loops": list(totals.unknown_loops),
+        "collectives": collectives,
+        "counts": dict(counts),
+        "bytes": dict(sent),
+        "compute_seconds": compute_seconds,
+        "comm_seconds": comm_seconds,
+        "step_seconds": (comm_seconds or 0.0) + (compute_seconds or 0.0) if known else None,
+    }
+
+
+def _compute_seconds(totals: HloTotals, target: Target) -> float | None:
+    device = target.device
+    if not device.clock_hertz:
+        return None
+    return totals.cycles / device.clock_hertz + totals.unestimated_bytes / device.memory_bytes_per_second
+
+
+def _located(
+    found: HloCollective, names: Sequence[str], sizes: Sequence[int], links: Sequence[AxisLink]
+) -> CompiledCollective:
+    """A collective with the mesh's axes that it runs over, and its seconds on their links."""
+    at = permuted_span(found.groups, sizes) if found.kind == PERMUTE else span(found.groups, sizes)
+    seconds = _seconds(found, at, links)
+    axes = tuple(names[a] for a in at.axes)
+    return CompiledCollective(found.kind, axes, found.bytes, found.times, seconds, str(found.source), found.overlapped)
+
+
+def _seconds(found: HloCollective, at: Span, links: Sequence[AxisLink]) -> float:
+    over = [links[a] for a in at.axes]
+    if not over:
+        return 0.0
+    if found.kind != PERMUTE and math.prod(at.sizes) != at.size:
+        # Devices that are no product of axes: as many in a row on the slowest of the links.
+        return collective_seconds(found.kind, found.bytes, [min(over, key=lambda l: l.bytes_per_second)], [at.size])
+    return collective_seconds(found.kind, found.bytes, over, at.sizes)
+
+
+def memory_figures(memory: Mapping[str, int], target: Target) -> dict[str, Any]:
+    """What the program takes of a device, and whether it fits.
+
+    A TPU program that does not fit is not compiled at all, and what must fit is the most that is allocated at one time:
+    programs whose temporaries sum up to more than the device has were seen to compile. Other compilers do not ask.
+    """
+    limit = target.device.usable_bytes or target.device.memory_bytes
+    if not memory:
+        return {"fits": None, "peak_bytes": None, "limit_bytes": limit}
+    used = ("argument_bytes", "output_bytes", "temp_bytes", "generated_code_bytes")
+    peak = sum(memory[name] for name in used) - memory["alias_bytes"]
+    if target.platform == "tpu":
+        peak = memory.get("peak_bytes") or peak
+    fits = {"tpu": True, "cpu": None}.get(target.platform, peak <= limit)
+    return {"fits": fits, "peak_bytes": peak, "limit_bytes": limit if target.platform != "cpu" else None}

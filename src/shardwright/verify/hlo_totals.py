@@ -1,0 +1,200 @@
+"""What XLA's final program costs by its own account: the compiler's cycles, and every collective in it.
+
+Instructions inside a loop count as often as it runs, of a conditional the dearest branch counts. The TPU compiler puts
+collectives into fusions: a reduction with the slice that follows it, or an all-gather taken apart into a start, a few
+steps beside other work, and an end, each of which repeats the instruction; the start alone is counted.
+
+For some fusions (gathers, scatters, reductions that it found no good tiling for) and for hand-written kernels the TPU
+compiler gives no cycles. They are taken to read and write as much as their result; whoever knows the memory's rate can
+make seconds of that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from shardwright.ir.program import Source
+from shardwright.spmd.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
+from shardwright.verify.groups import Groups, permuted_pairs, replica_groups
+from shardwright.verify.hlo import Computation, HloModule, Instruction, bytes_of
+from shardwright.verify.hlo_loops import trip_count
+
+KINDS = {
+    "all-gather": ALL_GATHER,
+    "all-reduce": ALL_REDUCE,
+    "reduce-scatter": REDUCE_SCATTER,
+    "all-to-all": ALL_TO_ALL,
+    "ragged-all-to-all": ALL_TO_ALL,
+    "collective-permute": PERMUTE,
+}
+_BODIES = ("to_apply", "calls", "called_computations")
+_OPERANDS_BACK = 4
+_IN_PLACE = '"is_sync":true'
+_CHAIN = re.compile(r'\bchain_id="?\w')
+_ASYNC_FUSION = re.compile(r"^async-collective-(start|done)")
+_KERNEL = 'custom_call_target="tpu_custom_call"'
+_ASYNC_START = 'custom_call_target="AsyncCollectiveStart"'
+
+
+@dataclass(frozen=True)
+class HloCollective:
+    """A collective in the compiled program: ``bytes`` that each device sends, once, and how often.
+
+    ``groups`` are of logical devices; of a permute they are its pairs of source and target. ``overlapped``: the
+    compiler starts it ahead of where its result is needed.
+    """
+
+    kind: str
+    bytes: float
+    groups: Groups
+    source: Source
+    times: int = 1
+    overlapped: bool = False
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes that each device sends over the whole run."""
+        return self.bytes * self.times
+
+
+@dataclass(frozen=True)
+class HloTotals:
+    """Cycles and collectives of a computation run once.
+
+    ``unestimated_bytes`` are read and written by instructions for which there are no cycles. ``unknown_loops`` are
+    loops whose length the text does not tell; they are counted once.
+    """
+
+    cycles: int = 0
+    collectives: tuple[HloCollective, ...] = ()
+    unestimated_bytes: float = 0.0
+    unknown_loops: tuple[str, ...] = ()
+
+    def times(self, n: int) -> HloTotals:
+        """The same, run ``n`` times."""
+        if n == 1:
+            return self
+        repeated = tuple(replace(c, times=c.times * n) for c in self.collectives if n)
+        return HloTotals(self.cycles * n, repeated, self.unestimated_bytes * n, self.unknown_loops)
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes that each device sends in all collectives."""
+        return sum(c.total_bytes for c in self.collectives)
+
+
+def hlo_totals(module: HloModule) -> HloTotals:
+    """The whole program, from its entry."""
+    known: dict[str, HloTotals] = {}
+
+    def of(name: str) -> HloTotals:
+        if name not in known:
+            known[name] = HloTotals()  # a program that called itself would end here
+            computation = module.computations.get(name)
+            parts = [cost(computation, i) for i in computation.instructions.values()] if computation else []
+            known[name] = _sum(parts)
+        return known[name]
+
+    def cost(computation: Computation, i: Instruction) -> HloTotals:
+        called = i.called
+        own = HloTotals(i.estimated_cycles or 0)
+        if i.opcode == "while":
+            trips = trip_count(module, computation, i)
+            inside = _sum(of(name) for key in ("condition", "body") for name in called.get(key, ()))
+            return _sum([own, inside.times(1 if trips is None else trips), _unknown(i.name if trips is None else "")])
+        if i.opcode == "conditional":
+            branches = [
+                of(name)
+                for key in ("branch_computations", "true_computation", "false_computation")
+                for name in called.get(key, ())
+            ]
+            return _sum([own, max(branches, key=lambda b: (b.cycles, b.sent_bytes), default=HloTotals())])
+        if found := _collective(module, computation, i):
+            return HloTotals(own.cycles, (found,))
+        base = i.opcode.removesuffix("-start")
+        if base not in ("call", "async", "fusion"):
+            return replace(own, unestimated_bytes=_unestimated(i))
+        inside = _sum(of(name) for key in _BODIES for name in called.get(key, ()))
+        if i.opcode != base:
+            inside = replace(inside, collectives=tuple(replace(c, overlapped=True) for c in inside.collectives))
+        if base == "fusion":
+            moved = 0.0 if inside.collectives or _ASYNC_FUSION.search(i.name) else _unestimated(i)
+            return HloTotals(own.cycles, inside.collectives, moved)
+        return replace(inside, cycles=own.cycles or inside.cycles)
+
+    return of(module.entry)
+
+
+def _sum(parts: Iterable[HloTotals]) -> HloTotals:
+    parts = list(parts)
+    return HloTotals(
+        sum(p.cycles for p in parts),
+        tuple(c for p in parts for c in p.collectives),
+        sum(p.unestimated_bytes for p in parts),
+        tuple(name for p in parts for name in p.unknown_loops),
+    )
+
+
+def _unestimated(i: Instruction) -> float:
+    """Bytes that an instruction without cycles reads and writes, if it is of those that take time."""
+    dear = i.opcode in ("fusion", "sort") or (i.opcode == "custom-call" and _KERNEL in i.rest)
+    return 2 * bytes_of(i.shape) if dear and i.estimated_cycles is None else 0.0
+
+
+def _unknown(name: str) -> HloTotals:
+    return HloTotals(unknown_loops=(name,) if name else ())
+
+
+def _collective(module: HloModule, computation: Computation, i: Instruction) -> HloCollective | None:
+    kind = KINDS.get(i.opcode.removesuffix("-start"))
+    if kind is None:
+        return None
+    starts = [u for u in computation.instructions.values() if i.name in u.operands and _ASYNC_START in u.rest]
+    if _CHAIN.search(i.rest) and not starts:
+        return None
+    if kind == ALL_REDUCE and _is_reduce_scatter(computation, i):
+        kind = REDUCE_SCATTER
+    groups = permuted_pairs(i.rest) if kind == PERMUTE else replica_groups(i.rest, module.partitions)
+    sent = sent_bytes(kind, _operand_bytes(computation, i, kind, groups), groups)
+    if not sent:
+        return None
+    overlapped = bool(starts) or (i.opcode.endswith("-start") and _IN_PLACE not in i.rest)
+    return HloCollective(kind, sent, groups, _source(module, computation, i), overlapped=overlapped)
+
+
+def _is_reduce_scatter(computation: Computation, i: Instruction) -> bool:
+    """The TPU compiler writes a reduce-scatter as a fusion of a sum and the slice of it that each device keeps."""
+    users = [u for u in computation.instructions.values() if i.name in u.operands]
+    return "all-reduce-scatter" in computation.name and bool(users) and all(u.opcode == "dynamic-slice" for u in users)
+
+
+def _source(module: HloModule, computation: Computation, i: Instruction) -> Source:
+    """Where a collective comes from. One combined of several has lost it, and is shown where an operand comes from."""
+    own = module.source(i)
+    found, front = own, [i]
+    for _ in range(_OPERANDS_BACK):
+        if found.file:
+            return found
+        names = [name for instruction in front for name in instruction.operands]
+        front = [computation.instructions[name] for name in names if name in computation.instructions]
+        found = next((source for source in map(module.source, front) if source.file), found)
+    return found if found.file else own
+
+
+def sent_bytes(kind: str, local_bytes: float, groups: Groups) -> float:
+    """Bytes that each device sends of its ``local_bytes`` of operands, by the formulas of ``spmd.collectives``."""
+    if kind == PERMUTE:
+        return local_bytes if any(a != b for a, b in groups) else 0.0
+    n = max((len(group) for group in groups), default=1)
+    return local_bytes * {ALL_GATHER: n - 1, ALL_REDUCE: 2 * (n - 1) / n}.get(kind, (n - 1) / n)
+
+
+def _operand_bytes(computation: Computation, i: Instruction, kind: str, groups: Groups) -> float:
+    names = i.operands[:1] if i.opcode.startswith("ragged") else i.operands
+    shapes = [computation.instructions[name].shape for name in names if name in computation.instructions]
+    if len(shapes) == len(names) and shapes:
+        return sum(map(bytes_of, shapes))
+    n = max((len(group) for group in groups), default=1)
+    return bytes_of(i.shape) * {ALL_GATHER: 1 / n, REDUCE_SCATTER: n}.get(kind, 1)

@@ -1,0 +1,115 @@
+"""What XLA says in words: that a program does not fit, that a resharding went through a whole copy, why it crashed."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+
+from shardwright.ir.program import Source
+from shardwright.verify.hlo import bytes_of, source_in
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_AMOUNT = r"(\d+(?:\.\d+)?)\s?([KMGT]?)i?B?"
+_USED = re.compile(rf"Used {_AMOUNT} of {_AMOUNT} (?:hbm|HBM|memory)")
+_EXCEEDS = re.compile(rf"\({_AMOUNT}\) exceeds (?:the )?available \w+ \({_AMOUNT}\)")
+_ALLOCATE = re.compile(rf"allocat\w+ {_AMOUNT}(?: bytes)?\b.*?(?:limit|available|free)\w*\D*?{_AMOUNT}", re.DOTALL)
+
+_INVOLUNTARY = re.compile(
+    r"\[(?:SPMD|spmd)\] Involuntary full rematerialization\. The compiler (?:cannot|was not able to) go from sharding "
+    r"(?P<have>.*?) to (?P<want>.*?) (?:efficiently|without doing a full rematerialization of the tensor)"
+    r"(?: for HLO operation:? (?P<operation>.*?))?\.(?: As the last resort| You probably want|\s*$)",
+    re.DOTALL | re.MULTILINE,
+)
+_RESULT = re.compile(r"^%?[\w.\-]+ = (\([^)]*\)|\S+)")
+_TILES = re.compile(r"devices=\[([\d,]+)\]")
+_OTHER_MEMORY = re.compile(r"memory space (?!hbm)\w+|\b(?:vmem|smem)\b")
+
+_ARRAY = re.compile(r"^([a-z]\w*)\[([\d,]*)\]")
+
+_TELLING = re.compile(r"Check fail|^F\d{4} |FATAL|Fatal|[Ee]rror|LLVM ERROR|terminate called|SIG[A-Z]+")
+_NOISE = re.compile(
+    r"^\s*$|^\s+(File|@|at) |^=== Source Location|^learning/|^E0000 .*TPU_WORKER|TPU_ACCELERATOR_TYPE|Extension modules"
+    r"|Fatal Python error|^Thread |^Current thread|InitGoogle|^\*\*\* |^PC: "
+)
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A program that does not fit: what it needs and what there is, in bytes; None where the message does not say."""
+
+    needed_bytes: int | None
+    limit_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Involuntary:
+    """A resharding for which XLA's partitioner gathered the whole tensor on every device.
+
+    ``have`` and ``want`` are the shardings as XLA writes them, ``operation`` the instruction, ``shape`` and ``bytes``
+    those of the whole tensor.
+    """
+
+    have: str
+    want: str
+    operation: str
+    shape: str
+    bytes: float
+    source: Source
+
+    def __str__(self) -> str:
+        return f"{self.shape} at {self.source}: from {self.have} to {self.want}"
+
+
+def shortage(message: str) -> Shortage | None:
+    """What a RESOURCE_EXHAUSTED error says; None for any other error, such as too little scratch memory on the chip."""
+    if ("RESOURCE_EXHAUSTED" not in message and "Ran out of memory" not in message) or _OTHER_MEMORY.search(message):
+        return None
+    for pattern in (_USED, _EXCEEDS, _ALLOCATE):
+        if found := pattern.search(message):
+            return Shortage(_bytes(found[1], found[2]), _bytes(found[3], found[4]))
+    return Shortage(None, None)
+
+
+def involuntary(log: str, frames: dict[int, Source]) -> tuple[Involuntary, ...]:
+    """Every such warning in what a compiler printed, largest tensor first, each distinct one once.
+
+    ``frames`` are those of the compiled program, to which the warnings refer.
+    """
+    found: dict[Involuntary, None] = {}
+    for warning in _INVOLUNTARY.finditer(log):
+        operation = (warning["operation"] or "").strip()
+        result = _RESULT.match(operation)
+        shape = _whole(result[1] if result else "", warning["have"])
+        source = source_in(operation, frames)
+        found[Involuntary(warning["have"], warning["want"], operation, shape, bytes_of(shape), source)] = None
+    return tuple(sorted(found, key=lambda warning: -warning.bytes))
+
+
+def _whole(shape: str, sharding: str) -> str:
+    """The shape of the whole tensor, of which the message gives one device's part."""
+    array, tiles = _ARRAY.match(shape), _TILES.search(sharding)
+    if not array:
+        return shape
+    dims = [int(d) for d in array[2].split(",") if d]
+    ways = [int(n) for n in tiles[1].split(",")][: len(dims)] if tiles else []
+    ways += [1] * (len(dims) - len(ways))
+    return f"{array[1]}[{','.join(str(d * n) for d, n in zip(dims, ways, strict=True))}]"
+
+
+def last_words(log: str, returncode: int) -> str:
+    """Why a compiler's process ended: the signal's name if any, and the last line that tells something."""
+    lines = [line.strip() for line in log.splitlines() if not _NOISE.search(line)]
+    telling = [line for line in lines if _TELLING.search(line)] or lines or ["it printed nothing"]
+    if returncode < 0:
+        try:
+            ended = f"was ended by {signal.Signals(-returncode).name}"
+        except ValueError:
+            ended = f"was ended by signal {-returncode}"
+    else:
+        ended = f"ended with exit code {returncode}"
+    return f"the compiler's process {ended}: {telling[-1][:300]}"
+
+
+def _bytes(number: str, unit: str) -> int:
+    return round(float(number) * _UNITS[unit])

@@ -1,0 +1,105 @@
+"""What a plan can be compiled for: ``tpu:v5e:4x4``, ``gpu:a100-80:8``, ``cpu``."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from shardwright.devices import PRESETS, Device
+from shardwright.errors import MeshError, PlanError
+
+_SHAPE = re.compile(r"^[1-9]\d*(x[1-9]\d*)*$")
+_TPU_SPELLING = {"7x": "tpu7x"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """Devices to compile for.
+
+    Attributes:
+        name: As the user spelled it.
+        platform: JAX's name of the compiler: "tpu", "cuda" or "cpu".
+        device: The preset.
+        shape: Of a TPU slice in chips; of GPUs nodes and GPUs in each; empty for CPU.
+        devices: How many devices JAX sees there; None for as many as the mesh has.
+
+    """
+
+    name: str
+    platform: str
+    device: Device
+    shape: tuple[int, ...] = ()
+    devices: int | None = None
+
+    @property
+    def topology(self) -> str:
+        """The topology as JAX's ``get_topology_desc`` has it."""
+        if self.platform == "tpu":
+            kind = self.device.name.removeprefix("tpu-")
+            return f"{_TPU_SPELLING.get(kind, kind)}:{'x'.join(map(str, self.shape))}"
+        return "x".join(map(str, (1, *self.shape))) if self.shape else ""
+
+    @property
+    def topology_options(self) -> dict[str, str]:
+        """What else ``get_topology_desc`` has to be told: by default it takes a TPU v4's two cores for two devices."""
+        return {"chip_config_name": "megacore"} if self.device.name == "tpu-v4" else {}
+
+    def check(self, mesh_devices: int) -> None:
+        """Raise ``MeshError`` where a mesh has another number of devices."""
+        if self.devices is not None and self.devices != mesh_devices:
+            raise MeshError(f"{self.name} has {self.devices} devices, but the plan's mesh has {mesh_devices}.")
+
+
+def is_target(text: str) -> bool:
+    """Whether a name is meant for a compiler rather than for another check."""
+    return text == "cpu" or text.partition(":")[0] in ("tpu", "gpu")
+
+
+def parse_target(text: str) -> Target:
+    """A target by its name; ``PlanError`` says what is wrong with it."""
+    if text == "cpu":
+        return Target(text, "cpu", PRESETS["cpu"])
+    kind, _, rest = text.partition(":")
+    name, _, shape = rest.partition(":")
+    if kind == "tpu":
+        return _tpu(text, name, _sizes(text, shape, "tpu:v5e:4x4"))
+    if kind == "gpu":
+        return _gpu(text, name, _sizes(text, shape, "gpu:a100-80:8"))
+    raise PlanError(f"a plan is compiled for cpu, tpu:v5e:4x4 or gpu:a100-80:8 and the like, not for {text!r}.")
+
+
+def _sizes(text: str, shape: str, example: str) -> tuple[int, ...]:
+    if not _SHAPE.match(shape):
+        raise PlanError(f"{text!r} does not say how many devices there are; write it as in {example}.")
+    return tuple(int(part) for part in shape.split("x"))
+
+
+def _preset(text: str, name: str, platform: str, prefix: str) -> Device:
+    known = {d.name.removeprefix(prefix): d for d in PRESETS.values() if d.platform == platform}
+    if name not in known:
+        raise PlanError(f"{text!r} names no {platform.upper()} to compile for; there are {', '.join(known)}.")
+    return known[name]
+
+
+def _tpu(text: str, name: str, shape: tuple[int, ...]) -> Target:
+    device = _preset(text, name, "tpu", "tpu-")
+    torus = next(link for link in device.links if link.torus_dimensions)
+    if len(shape) != torus.torus_dimensions:
+        example = "x".join(["2", "2", "1"][: torus.torus_dimensions])
+        raise PlanError(
+            f"{text!r}: slices of TPU {name} have {torus.torus_dimensions} dimensions, as in tpu:{name}:{example}."
+        )
+    per_chip = math.prod(link.devices or 1 for link in device.links[: device.links.index(torus)])
+    devices = math.prod(shape) * per_chip
+    if torus.devices is not None and devices > torus.devices:
+        raise PlanError(f"{text!r}: a slice of TPU {name} has at most {torus.devices // per_chip} chips.")
+    return Target(text, "tpu", device, shape, devices)
+
+
+def _gpu(text: str, name: str, shape: tuple[int, ...]) -> Target:
+    device = _preset(text, name, "gpu", "")
+    if len(shape) > 2:
+        raise PlanError(f"{text!r}: GPUs are counted by nodes and GPUs in each, as in gpu:{name}:2x8.")
+    nodes_and_gpus = (1, *shape)[-2:]
+    return Target(text, "cuda", device, nodes_and_gpus, math.prod(shape))
