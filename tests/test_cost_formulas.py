@@ -9,6 +9,7 @@ import pytest
 import shardwright as sw
 from shardwright.cost.communication import collective_seconds
 from shardwright.cost.compute import (
+    CONTRACTION_MEMORY_EFFICIENCY,
     LAUNCH_SECONDS,
     MATRIX_EFFICIENCY,
     MEMORY_EFFICIENCY,
@@ -161,6 +162,8 @@ class TestCompute:
     def test_a_kernel_takes_as_long_as_its_slowest_part(self):
         device = toy(vector_ops_per_second=1e12)
         memory = 8e9 / (100 * GB * MEMORY_EFFICIENCY)
+        assert kernel_seconds(Work(0.0, 1e10, 8e9), device) == pytest.approx(LAUNCH_SECONDS + memory)
+        memory = 8e9 / (100 * GB * CONTRACTION_MEMORY_EFFICIENCY)
         assert kernel_seconds(Work(0.02, 1e10, 8e9), device) == pytest.approx(LAUNCH_SECONDS + memory)
         assert kernel_seconds(Work(0.02, 5e12, 1e9), device) == pytest.approx(LAUNCH_SECONDS + 5.0)
         assert kernel_seconds(Work(3.0, 1e10, 1e9), device) == pytest.approx(LAUNCH_SECONDS + 3.0)

@@ -19,17 +19,22 @@ from shardwright.spmd.state import MeshShape
 
 # A loop-carried fusion of the TPU compiler never has fewer than about 2,000 cycles.
 LAUNCH_SECONDS = 1.3e-6
-# Large products reach this part of the peak (the compiler's cycles for 8,192³ in bf16), streams this part of the
-# memory's rate (Adam's update of a large weight).
+# Large products reach this part of the peak (the compiler's cycles for 8,192³ in bf16).
 MATRIX_EFFICIENCY = 0.95
-MEMORY_EFFICIENCY = 0.8
-# Copies to another layout reach this part of the memory's rate, those into tiles of 2 or 4 rows this much less (the TPU
-# compiler's cycles for a decoding step's cache: 222 and 84 of v5e's 546 bytes a cycle).
-RELAYOUT_EFFICIENCY = 0.41
-SMALL_TILE_EFFICIENCY = 0.155
-# Vector instructions per element.
-_CHEAP, _EXPENSIVE, _REDUCE = 1.0, 8.0, 2.0
+# Parts of the memory's rate: of elementwise kernels, and of contractions, whose operands come tile by tile. Fitted to
+# the totals of the programs of benchmarks/fidelity.py.
+MEMORY_EFFICIENCY = 0.95
+CONTRACTION_MEMORY_EFFICIENCY = 0.53
+# Copies are bound by the vector unit, in slots per byte read or written: of slices out of a loop's stack, to another
+# layout, and into tiles of 2 or 4 rows (the TPU compiler's cycles for a decoding step's cache: 286, 222 and 84 bytes a
+# cycle on v5e, 287, 287 and 106 on each core of v5p).
+SLICE_SLOTS, RELAYOUT_SLOTS, SMALL_TILE_SLOTS = 14.0, 17.0, 44.0
+# Slots of the vector unit per element, fitted likewise: a softmax of f32 takes 32 cycles for each register of 8 × 128
+# elements, and each cycle has four slots.
+_CHEAP, _EXPENSIVE, _REDUCE = 8.0, 24.0, 18.0
 _SUBLANES = 8
+_MOVING = CONTRACTIONS | SHAPING | IN_PLACE | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
+"""Ops that the vector unit has no part in, or a small one."""
 
 
 class Work(NamedTuple):
@@ -42,7 +47,8 @@ class Work(NamedTuple):
 
 def kernel_seconds(work: Work, device: Device) -> float:
     """Seconds of a kernel."""
-    memory = work.memory_bytes / (device.memory_bytes_per_second * MEMORY_EFFICIENCY)
+    part = CONTRACTION_MEMORY_EFFICIENCY if work.matrix_seconds else MEMORY_EFFICIENCY
+    memory = work.memory_bytes / (device.memory_bytes_per_second * part)
     vector = work.vector_ops / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
     return LAUNCH_SECONDS + max(work.matrix_seconds, vector, memory)
 
@@ -51,8 +57,8 @@ def relayout_seconds(local_shape: Sequence[int], size: float, device: Device) ->
     """Of copying an argument to another layout and back, each time read and written."""
     rows = local_shape[-2] if len(local_shape) > 1 else 1
     small = device.tile is not None and 1 < rows < device.tile[0]
-    parts = (RELAYOUT_EFFICIENCY, SMALL_TILE_EFFICIENCY if small else RELAYOUT_EFFICIENCY)
-    return sum(2 * size / (device.memory_bytes_per_second * part) for part in parts)
+    slots = 2 * size * (RELAYOUT_SLOTS + (SMALL_TILE_SLOTS if small else RELAYOUT_SLOTS))
+    return slots / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
 
 
 def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, device: Device) -> float:
@@ -96,11 +102,11 @@ def efficiency(rows: int, columns: int, depth: int, unit: int) -> float:
 
 def vector_ops(op: Op, elements_in: float, elements_out: float) -> float:
     """Vector instructions times lanes."""
-    if op.kind in CONTRACTIONS or op.regions or op.kind in SHAPING:
+    if op.regions or op.kind in _MOVING:
         return 0.0
     if op.kind in ("reduce", "reduce_window", "select_and_scatter", "sort"):
         return _REDUCE * elements_in
-    return (_EXPENSIVE if op.kind in EXPENSIVE else _CHEAP) * elements_out
+    return (_EXPENSIVE if op.kind in EXPENSIVE or op.kind == "divide" else _CHEAP) * elements_out
 
 
 def traffic(op: Op, operand_bytes: Sequence[float], result_bytes: Sequence[float]) -> tuple[tuple[float, ...], float]:

@@ -4,14 +4,16 @@ XLA computes elementwise ops, broadcasts, conversions and slices inside the op t
 contraction inside that contraction, so most values of a program never exist in memory. The rules here, seen in the
 compiled programs of the TPU compiler:
 
-- An elementwise op runs inside its user. With several users a cheap one is computed again in each; an expensive one
-  (``exp``, ``tanh``, a division) is computed once and stored.
-- A contraction takes elementwise ops on its operands in, and the chain of elementwise ops that alone uses its result;
-  the end of that chain is what is stored. Of two contractions that meet in one op, the later one takes it in.
+- An elementwise op runs inside the kernel that needs it. Where several kernels do, a cheap one is computed again in
+  each, unless that would keep more in memory than its result; an expensive one (``exp``, ``tanh``) only if
+  it would keep less (the scores of a softmax in bf16 and not their exponentials in f32).
+- A contraction takes elementwise ops on its operands in, and those that follow it as long as they come together in one
+  value again, which is what is stored. Of two contractions that meet in one op, the later one takes it in.
+- A slice of three or more dimensions of what a loop carries is copied out first.
 - What a loop carries, a branch or the program returns, or an op uses that fuses nothing (sort, gather, …) is stored.
 
-The compiler also decides the order. Elementwise ops that lead to nothing but the program's results (an optimizer's
-update) run as soon as their operands are there, which frees a gradient as soon as it is known.
+The compiler also decides the order. Elementwise ops and reductions that lead to nothing but the program's results (an
+optimizer's update) run as soon as their operands are there, which frees a gradient as soon as it is known.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from shardwright.ir.program import Op, Program, is_elementwise
 
 EXPENSIVE = frozenset(
     {
-        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cosh", "cosine", "digamma", "divide"),
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cosh", "cosine", "digamma"),
         *("erf", "erf_inv", "erfc", "exponential", "exponential_minus_one", "lgamma", "log", "log_plus_one"),
         *("logistic", "power", "remainder", "rsqrt", "sine", "sinh", "sqrt", "tan", "tanh"),
     }
@@ -42,6 +44,10 @@ VIEWS = frozenset({"reshape", "transpose"})
 IN_PLACE = frozenset({"dynamic_update_slice", "scatter"})
 """Ops that write into their first operand's buffer where nobody needs the old content."""
 _MOST_LEAVES = 12
+# What an op may keep alive to be computed again, as a part of its result: a little more for cheap ones, so that what is
+# reduced or broadcast on the way does not count; clearly less for expensive ones.
+_ALLOWED_FOR_CHEAP, _ALLOWED_FOR_EXPENSIVE = 1.25, 0.75
+_LONGEST_EPILOGUE = 32
 
 
 @dataclass(frozen=True)
@@ -66,22 +72,27 @@ def find_kernels(program: Program, platform: str = "tpu") -> Kernels:
     users = program.users
     fused = _fused(program)
     into = CONTRACTIONS if platform == "tpu" else frozenset()
-    must = _must_be_stored(program, fused, into | {"reduce"})
+    must = _must_be_stored(program, fused, into | {"reduce"}, platform)
     inside, ends = _epilogues(program, fused, must)
+    sole = _sole_kernels(program, must, ends)
     stored = [value.op < 0 for value in program.values]
     leaves: dict[int, frozenset[int]] = {}
-    for op in program.ops:
+    costly: set[int] = set()  # values on the way to which something expensive is computed
+    nothing: frozenset[int] = frozenset()
+    for o, op in enumerate(program.ops):
         for v in op.results:
-            stored[v] = must[v] or v in ends
+            stored[v] = must[v] or v in ends or sole[o] == o
             if stored[v] or v in inside:
                 continue
-            read = frozenset().union(
-                *(leaves.get(a, frozenset({a}) if stored[a] else frozenset()) for a in op.operands)
-            )
-            if len(users[v]) > 1 and _cheaper_kept(program, v, read):
+            read = nothing.union(*(leaves.get(a, frozenset({a}) if stored[a] else nothing) for a in op.operands))
+            dear = op.kind in EXPENSIVE or any(a in costly for a in op.operands)
+            shared = sole[o] is None and len(users[v]) > 1 and not program.free[v]
+            if shared and _cheaper_kept(program, v, read, dear):
                 stored[v] = True
-            else:
-                leaves[v] = read
+                continue
+            leaves[v] = read
+            if dear:
+                costly.add(v)
     root = list(range(len(program.ops)))
     for o in range(len(program.ops) - 1, -1, -1):
         results = program.ops[o].results
@@ -105,8 +116,8 @@ def _fused(program: Program) -> list[bool]:
     return [known[op.signature] and op.kind not in ("custom_call", "rng_bit_generator") for op in program.ops]
 
 
-def _must_be_stored(program: Program, fused: Sequence[bool], into: frozenset[str]) -> list[bool]:
-    """Values that are stored whatever else is: not fusible, returned, used by what fuses nothing, expensive."""
+def _must_be_stored(program: Program, fused: Sequence[bool], into: frozenset[str], platform: str) -> list[bool]:
+    """Values that are stored whatever else is: not fusible, returned, used by what fuses nothing, a copied slice."""
     must = [value.op < 0 for value in program.values]
     for o, op in enumerate(program.ops):
         for v in op.results:
@@ -118,9 +129,43 @@ def _must_be_stored(program: Program, fused: Sequence[bool], into: frozenset[str
                     or not takes_in(program.ops[u], fused[u] or program.ops[u].kind in into, v)
                     for u in program.users[v]
                 )
-                or (op.kind in EXPENSIVE and len(program.users[v]) > 1 and not program.free[v])
+                or (platform == "tpu" and is_copied_slice(program, op))
             )
     return must
+
+
+def is_copied_slice(program: Program, op: Op) -> bool:
+    """A slice that a loop takes of what it carries, too many-dimensional to be read where it lies.
+
+    Not if it is all of it, or converted to a narrower type, which is done for the whole stack before the loop.
+    """
+    if op.kind != "dynamic_slice" or op.region == 0:
+        return False
+    v = op.results[0]
+    shape = program.values[v].shape
+    if shape == program.values[op.operands[0]].shape or sum(size > 1 for size in shape) < 3:
+        return False
+    while len(program.users[v]) == 1 and program.ops[program.users[v][0]].kind in VIEWS:
+        v = program.ops[program.users[v][0]].results[0]
+    return not all(
+        program.ops[u].kind == "convert" and program.values[program.ops[u].results[0]].bytes < program.values[v].bytes
+        for u in program.users[v]
+    )
+
+
+def _sole_kernels(program: Program, must: Sequence[bool], ends: set[int]) -> list[int | None]:
+    """The one op in whose kernel all uses of an op's result end up; its own number if it is stored; else None."""
+    sole: list[int | None] = [None] * len(program.ops)
+    for o in range(len(program.ops) - 1, -1, -1):
+        op = program.ops[o]
+        if len(op.results) != 1 or must[op.results[0]] or op.results[0] in ends:
+            sole[o] = o
+            continue
+        v = op.results[0]
+        kernels = {sole[u] for u in program.users[v]}
+        if len(kernels) == 1:
+            sole[o] = kernels.pop()
+    return sole
 
 
 def takes_in(op: Op, anything: bool, value: int) -> bool:
@@ -134,18 +179,24 @@ def takes_in(op: Op, anything: bool, value: int) -> bool:
     return False
 
 
-def _cheaper_kept(program: Program, v: int, read: frozenset[int]) -> bool:
-    """To compute a value again in each user keeps all that it is computed from; rather keep it if that is smaller."""
+def _cheaper_kept(program: Program, v: int, read: frozenset[int], dear: bool) -> bool:
+    """To compute a value again in each kernel keeps all that it is computed from; rather keep it if that is smaller.
+
+    What is there anyway for later users, and arguments, cost a cheap op nothing.
+    """
     if len(read) > _MOST_LEAVES:
         return True
-    needed = sum(program.values[a].bytes for a in read if a not in program.argument_of)
-    return needed > 1.25 * program.values[v].bytes
+    size, last = program.values[v].bytes, program.users[v][-1]
+    if dear:
+        return sum(program.values[a].bytes for a in read) > _ALLOWED_FOR_EXPENSIVE * size
+    kept_for_this = [a for a in read if a not in program.argument_of and program.users[a][-1] <= last]
+    return sum(program.values[a].bytes for a in kept_for_this) > _ALLOWED_FOR_CHEAP * size
 
 
 def _epilogues(program: Program, fused: Sequence[bool], must: list[bool]) -> tuple[set[int], set[int]]:
-    """The values inside the chains that contractions take in, the latest contraction first, and what these store.
+    """The values that contractions compute on the way to what they store, the latest contraction first, and the latter.
 
-    Of a chain the narrowest value is stored, the last such: a conversion to a wider type is left to the users.
+    Of the values that could be stored it is the last, but a conversion to a wider type at the end is left to the users.
     """
     claimed: set[int] = set()
     inside: set[int] = set()
@@ -155,20 +206,40 @@ def _epilogues(program: Program, fused: Sequence[bool], must: list[bool]) -> tup
         if op.kind not in CONTRACTIONS:
             continue
         must[op.results[0]] = False
-        chain = [op.results[0]]
-        while chain[-1] not in program.returned and len(program.users[chain[-1]]) == 1:
-            u = program.users[chain[-1]][0]
-            if not fused[u] or u in claimed or program.ops[u].region != op.region:
-                break
-            claimed.add(u)
-            chain.append(program.ops[u].results[0])
-            if must[chain[-1]]:
-                break
-        sizes = [program.values[v].bytes for v in chain]
-        end = len(chain) - 1 if must[chain[-1]] else max(k for k, size in enumerate(sizes) if size == min(sizes))
-        inside.update(chain[:end])
-        ends.add(chain[end])
+        values, meetings = _meetings(program, fused, must, op, claimed)
+        while len(meetings) > 1 and not must[values[meetings[-1]]] and _widens(program, values[meetings[-1]]):
+            meetings.pop()
+        end = meetings[-1]
+        inside.update(values[:end])
+        ends.add(values[end])
+        claimed.update(program.values[v].op for v in values[1 : end + 1])
     return inside, ends
+
+
+def _widens(program: Program, v: int) -> bool:
+    op = program.ops[program.values[v].op]
+    return op.kind == "convert" and program.values[v].bytes > program.values[op.operands[0]].bytes
+
+
+def _meetings(
+    program: Program, fused: Sequence[bool], must: Sequence[bool], op: Op, claimed: set[int]
+) -> tuple[list[int], list[int]]:
+    """The values that follow a contraction, and the numbers of those in which all before them come together."""
+    values = [op.results[0]]
+    meetings = [0]
+    waiting = sorted(program.users[values[0]])
+    included: set[int] = set()
+    while waiting and len(values) < _LONGEST_EPILOGUE and not must[values[-1]] and values[-1] not in program.returned:
+        u = waiting.pop(0)
+        if not fused[u] or u in claimed or program.ops[u].region != op.region:
+            break
+        included.add(u)
+        values.append(program.ops[u].results[0])
+        waiting = sorted({*waiting, *program.users[values[-1]]} - included)
+        open_values = [v for v in values if v in program.returned or not included.issuperset(program.users[v])]
+        if open_values == values[-1:]:
+            meetings.append(len(values) - 1)
+    return values, meetings
 
 
 def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> list[int]:
@@ -181,9 +252,9 @@ def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> 
     for o in range(len(program.ops) - 1, -1, -1):
         op = program.ops[o]
         if (
-            fused[o]
+            (fused[o] or op.kind == "reduce")
             and op.region == 0
-            and not all(program.free[v] for v in op.results)
+            and not all(program.free[v] for v in op.operands)
             and all(v in program.returned or program.users[v] for v in op.results)
             and all(u in tail for v in op.results for u in program.users[v])
         ):
@@ -193,7 +264,7 @@ def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> 
         ready = 0
         for v in op.operands:
             maker = program.values[v].op
-            if maker >= 0 and not program.free[v]:
+            if maker >= 0 and not all(program.free[a] for a in program.ops[maker].operands):
                 ready = max(ready, _done(program, at, maker))
         over = program.donations.get(op.results[0])
         if over is not None:

@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.cost.classes import Classes
-from shardwright.cost.compute import Work, kernel_seconds, matrix_seconds, relayout_seconds, traffic, vector_ops
+from shardwright.cost.compute import (
+    SLICE_SLOTS,
+    Work,
+    kernel_seconds,
+    matrix_seconds,
+    relayout_seconds,
+    traffic,
+    vector_ops,
+)
 from shardwright.cost.layout import stored_bytes
 from shardwright.cost.points import coverage, extreme_points
 from shardwright.cost.prices import DevicePrices
@@ -291,6 +299,8 @@ class CostModel:
                     read[number] = size
             if any(number >= 0 for number in results):
                 written += price.writes
+                if self.classes.op(o).kind == "dynamic_slice":
+                    vector += 2 * SLICE_SLOTS * price.writes
         return Work(matrix, vector, sum(read.values()) + written), comm, extra
 
     def bound(self, work: Work) -> str:

@@ -28,7 +28,7 @@ def headline(estimate: Estimate) -> str:
     """Whether it fits, how long a step takes and what of."""
     fits = "fits" if estimate.fits else "does not fit"
     return (
-        f"{fits}: {human_bytes(estimate.peak_bytes)} of {human_bytes(estimate.limit_bytes)} on each {estimate.device}; "
+        f"{fits}: {human_bytes(estimate.peak_bytes)} of {human_bytes(estimate.limit_bytes)} on each device; "
         f"step {human_seconds(estimate.step_seconds)} = {human_seconds(estimate.compute_seconds)} compute + "
         f"{human_seconds(estimate.comm_seconds)} communication; "
         f"{100 * estimate.peak_fraction:.0f}% of the devices' peak"

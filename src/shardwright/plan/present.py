@@ -11,6 +11,7 @@ from rich.text import Text
 
 from shardwright.analysis.present import human_bytes
 from shardwright.apply import spec
+from shardwright.cost.present import headline, human_seconds
 from shardwright.spmd.collectives import local_bytes
 
 if TYPE_CHECKING:
@@ -27,12 +28,21 @@ def plan_table(plan: Plan) -> RenderableType:
     whole = sum(program.values[a.value].bytes for a in program.arguments)
     moved = sum(c.total_bytes for c in plan.collectives)
     axes = " × ".join(f"{name} {size}" for name, size in plan.mesh.items())
-    headline = (
-        f"{program.name} on {mesh.devices} devices ({axes}): arguments take {human_bytes(held)} of "
-        f"{human_bytes(whole)} on each; each sends {human_bytes(moved)} "
+    title = f"{program.name} on {mesh.devices} × {plan.device.name} ({axes})"
+    sentence = headline(plan.estimate)
+    about = (
+        f"Arguments take {human_bytes(held)} of {human_bytes(whole)} on each device; each sends {human_bytes(moved)} "
         f"in {sum(c.times for c in plan.collectives):,} collectives."
     )
-    parts: list[RenderableType] = [Text(headline, style="bold"), Text(), _decisions(plan), Text(), _arguments(plan)]
+    parts: list[RenderableType] = [
+        Text(title, style="bold"),
+        Text(f"{sentence[0].upper()}{sentence[1:]}.", style="bold"),
+        Text(about),
+        Text(),
+        _decisions(plan),
+        Text(),
+        _arguments(plan),
+    ]
     if plan.collectives:
         parts += [Text(), _collectives(plan)]
     return Group(*parts)
@@ -41,7 +51,7 @@ def plan_table(plan: Plan) -> RenderableType:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        right = column in ("size", "tensors", "bytes", "each", "times", "all", "arguments", "on each device")
+        right = column in ("size", "tensors", "bytes", "times", "seconds", "arguments", "on each device")
         table.add_column(column, justify="right" if right else "left", no_wrap=right, overflow="fold")
     return table
 
@@ -74,12 +84,12 @@ def _arguments(plan: Plan) -> Table:
 
 
 def _collectives(plan: Plan) -> Table:
-    table = _table("collective", "axes", "bytes", "times", "tensor", "at")
-    ordered = sorted(plan.collectives, key=lambda c: -c.total_bytes)
+    table = _table("collective", "axes", "bytes", "times", "seconds", "tensor", "at")
+    ordered = sorted(plan.estimate.collectives, key=lambda c: -c.seconds)
     for c in ordered[:_COSTLIEST]:
-        tensor = str(plan.analysis.program.values[c.value])
         where = f"{c.source}{', backward' * c.source.backward}"
-        table.add_row(c.kind, ", ".join(c.axes), human_bytes(c.bytes), f"{c.times:,}", tensor, where)
+        seconds = human_seconds(c.seconds)
+        table.add_row(c.kind, ", ".join(c.axes), human_bytes(c.bytes), f"{c.times:,}", seconds, c.tensor, where)
     if len(ordered) > _COSTLIEST:
         table.add_row(f"… and {len(ordered) - _COSTLIEST} smaller")
     return table
