@@ -130,9 +130,7 @@ CASES: list[Case] = [
     ("unet", {}, "v5e:2x4", EIGHT, [FSDP]),
     ("unet", {}, "v5e:2x4", FOUR_TWO, [DP, MEGATRON]),
     ("unet", {}, "v5e:2x4", FOUR_TWO, [FSDP, SPATIAL]),
-    ("unet", {}, "v5e:2x4", FOUR_TWO, 0),
     ("unet", {}, "v5p:2x2x2", EIGHT, [DP]),
-    ("unet", {}, "v3:2x2", EIGHT, [FSDP]),
     ("unet", {"batch": 8192}, "v5e:2x4", EIGHT, [DP]),
 ]
 

@@ -110,6 +110,47 @@ def test_collectives_lie_along_the_axes_of_the_plan():
     assert axes == {("data",), ("model",)}
 
 
+def scanned_step(weights, x):
+    def loss(weights):
+        h, _ = jax.lax.scan(lambda h, w: (h + jnp.tanh(h @ w["up"]) @ w["down"], None), x, weights)
+        return jnp.mean(jnp.square(h))
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
+
+
+@needs_tpu
+@pytest.mark.parametrize(
+    ("mesh", "decisions"),
+    [({"data": 8}, "fsdp:data"), ({"data": 4, "model": 2}, ["data_parallel:data", "megatron:model"])],
+)
+def test_the_estimate_is_near_the_tpu_compiler(mesh, decisions):
+    # Six layers of real proportions: 0.4 GB of weights, 0.5 GB of residuals for each product.
+    weights = {"up": f32(6, 2048, 4096), "down": f32(6, 4096, 2048)}
+    plan = sw.evaluate(
+        scanned_step, weights, f32(16384, 2048), mesh=mesh, device="tpu-v5e", decisions=decisions, donate=(0,)
+    )
+    found = plan.verify("tpu:v5e:2x4")
+    assert found.fits and plan.fits
+    assert found.ratios["peak_bytes"] == pytest.approx(1, abs=0.25)
+    assert found.ratios["step_seconds"] == pytest.approx(1, abs=0.4)
+    assert sum(found.bytes.values()) == pytest.approx(sum(c.total_bytes for c in plan.collectives), rel=0.15)
+    assert "estimated" in str(found)
+
+
+@needs_tpu
+def test_the_estimate_knows_when_a_program_does_not_fit():
+    # 8 layers of 1 GiB of weights on each device, their gradients, and residuals.
+    weights = {"up": f32(8, 8192, 16384), "down": f32(8, 16384, 8192)}
+    plan = sw.evaluate(
+        scanned_step, weights, f32(8192, 8192), mesh={"data": 4}, device="tpu-v5e", decisions="data_parallel:data"
+    )
+    found = plan.verify("tpu:v5e:2x2")
+    assert found.fits is False and not plan.fits
+    assert found.peak_bytes > found.limit_bytes
+    assert found.ratios["peak_bytes"] == pytest.approx(1, abs=0.25)
+
+
 @needs_tpu
 def test_a_program_that_does_not_fit_a_tpu():
     found = planned(rows=2**26).verify("tpu:v5e:2x2")

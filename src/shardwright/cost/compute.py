@@ -31,7 +31,7 @@ CONTRACTION_MEMORY_EFFICIENCY = 0.53
 SLICE_SLOTS, RELAYOUT_SLOTS, SMALL_TILE_SLOTS = 14.0, 17.0, 44.0
 # Slots of the vector unit per element, fitted likewise: a softmax of f32 takes 32 cycles for each register of 8 × 128
 # elements, and each cycle has four slots.
-_CHEAP, _EXPENSIVE, _REDUCE = 8.0, 24.0, 18.0
+_CHEAP, _EXPENSIVE, _REDUCE = 10.0, 30.0, 22.0
 _SUBLANES = 8
 _MOVING = CONTRACTIONS | SHAPING | IN_PLACE | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
 """Ops that the vector unit has no part in, or a small one."""

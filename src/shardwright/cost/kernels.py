@@ -48,6 +48,7 @@ _MOST_LEAVES = 12
 # reduced or broadcast on the way does not count; clearly less for expensive ones.
 _ALLOWED_FOR_CHEAP, _ALLOWED_FOR_EXPENSIVE = 1.25, 0.75
 _LONGEST_EPILOGUE = 32
+_LONGEST_CHAIN = 64
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ def find_kernels(program: Program, platform: str = "tpu") -> Kernels:
     sole = _sole_kernels(program, must, ends)
     stored = [value.op < 0 for value in program.values]
     leaves: dict[int, frozenset[int]] = {}
+    chains: dict[int, frozenset[int]] = {}  # the ops that would have to be computed again with a value
+    reach = _reach(program, fused)
     costly: set[int] = set()  # values on the way to which something expensive is computed
     nothing: frozenset[int] = frozenset()
     for o, op in enumerate(program.ops):
@@ -87,10 +90,16 @@ def find_kernels(program: Program, platform: str = "tpu") -> Kernels:
             read = nothing.union(*(leaves.get(a, frozenset({a}) if stored[a] else nothing) for a in op.operands))
             dear = op.kind in EXPENSIVE or any(a in costly for a in op.operands)
             shared = sole[o] is None and len(users[v]) > 1 and not program.free[v]
-            if shared and _cheaper_kept(program, v, read, dear):
+            chain = frozenset({o}).union(*(chains.get(a, nothing) for a in op.operands))
+            if shared and (len(read) > _MOST_LEAVES or len(chain) > _LONGEST_CHAIN):
+                stored[v] = True
+                continue
+            lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
+            if shared and _cheaper_kept(program, v, lost, dear):
                 stored[v] = True
                 continue
             leaves[v] = read
+            chains[v] = chain if len(chain) <= _LONGEST_CHAIN else frozenset({o})
             if dear:
                 costly.add(v)
     root = list(range(len(program.ops)))
@@ -179,18 +188,36 @@ def takes_in(op: Op, anything: bool, value: int) -> bool:
     return False
 
 
-def _cheaper_kept(program: Program, v: int, read: frozenset[int], dear: bool) -> bool:
-    """To compute a value again in each kernel keeps all that it is computed from; rather keep it if that is smaller.
+def _reach(program: Program, fused: Sequence[bool]) -> list[int]:
+    """The last op that may read each value, itself or through elementwise ops that are computed again."""
+    reach = [-1] * len(program.values)
+    for o in range(len(program.ops) - 1, -1, -1):
+        op = program.ops[o]
+        last = max([o, *(reach[v] for v in op.results)]) if fused[o] else o
+        for v in op.operands:
+            reach[v] = max(reach[v], last)
+    return reach
 
-    What is there anyway for later users, and arguments, cost a cheap op nothing.
-    """
-    if len(read) > _MOST_LEAVES:
+
+def _needed_anyway(program: Program, reach: Sequence[int], leaf: int, v: int, chain: frozenset[int]) -> bool:
+    """Whether what a value is computed from is kept at least as long for other reasons."""
+    if reach[leaf] > reach[v]:
         return True
-    size, last = program.values[v].bytes, program.users[v][-1]
+    others = [u for u in program.users[leaf] if u not in chain]
+    return reach[leaf] == reach[v] and any(
+        max([u, *(reach[r] for r in program.ops[u].results)]) >= reach[v] for u in others
+    )
+
+
+def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool) -> bool:
+    """To compute a value again in each kernel keeps what it is computed from; rather keep it if that is smaller.
+
+    What is there anyway, and for a cheap op arguments too, cost nothing.
+    """
+    size = program.values[v].bytes
     if dear:
-        return sum(program.values[a].bytes for a in read) > _ALLOWED_FOR_EXPENSIVE * size
-    kept_for_this = [a for a in read if a not in program.argument_of and program.users[a][-1] <= last]
-    return sum(program.values[a].bytes for a in kept_for_this) > _ALLOWED_FOR_CHEAP * size
+        return sum(program.values[a].bytes for a in lost) > _ALLOWED_FOR_EXPENSIVE * size
+    return sum(program.values[a].bytes for a in lost if a not in program.argument_of) > _ALLOWED_FOR_CHEAP * size
 
 
 def _epilogues(program: Program, fused: Sequence[bool], must: list[bool]) -> tuple[set[int], set[int]]:
@@ -207,18 +234,21 @@ def _epilogues(program: Program, fused: Sequence[bool], must: list[bool]) -> tup
             continue
         must[op.results[0]] = False
         values, meetings = _meetings(program, fused, must, op, claimed)
-        while len(meetings) > 1 and not must[values[meetings[-1]]] and _widens(program, values[meetings[-1]]):
-            meetings.pop()
         end = meetings[-1]
+        if not must[values[end]]:
+            end = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
         inside.update(values[:end])
         ends.add(values[end])
         claimed.update(program.values[v].op for v in values[1 : end + 1])
     return inside, ends
 
 
-def _widens(program: Program, v: int) -> bool:
+def _widened(program: Program, v: int) -> bool:
+    """A conversion to a wider type, or a view of one."""
     op = program.ops[program.values[v].op]
-    return op.kind == "convert" and program.values[v].bytes > program.values[op.operands[0]].bytes
+    while op.kind in VIEWS and (maker := program.values[op.operands[0]].op) >= 0:
+        op = program.ops[maker]
+    return op.kind == "convert" and program.values[op.results[0]].bytes > program.values[op.operands[0]].bytes
 
 
 def _meetings(
