@@ -18,7 +18,7 @@ def planned(model, decisions, mesh=None, **sizes):
 @pytest.mark.parametrize(
     ("tactics", "most"),
     [
-        (["data_parallel:data"], 0.0),
+        (["data_parallel:data"], 0.002),  # where latency is all, a tiny op is cheaper whole than reduced
         (["data_parallel:data", "megatron:model"], 0.03),
         (["fsdp:data"], 0.08),
         (["data_parallel:data", "context_parallel:model"], 0.01),
