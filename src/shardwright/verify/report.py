@@ -145,8 +145,8 @@ def _ratio(estimated: float | None, compiled: float | None) -> float | None:
 
 
 def _gib(count: float) -> str:
-    return f"{count / 2**30:,.2f} GiB"
+    return f"{count / 2**30:,.2f} GiB" if count >= 2**27 else f"{count / 2**20:,.2f} MiB"
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:,.2f} ms"
+    return f"{seconds * 1e3:,.2f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:,.2f} µs"
