@@ -143,9 +143,18 @@ class CostModel:
         self.assigner = Assigner(mesh, self.prices)
         self._parts_seen: dict[tuple[int, Lists], int] = {}
         self._shardings: dict[tuple[int, int], Sharding] = {}
-        self._op_prices: dict[tuple[int, int], OpPrice] = {}
+        self._op_prices: list[dict[int, OpPrice]] = [{} for _ in self.classes.ops.keys]
         self._by_problem: dict[tuple[int, Problem], OpPrice] = {}
+        self._work: dict[tuple[int, tuple[int, ...]], tuple[float, float, tuple[float, ...], float]] = {}
         self._allowed: dict[tuple[int, tuple[int, ...], int, frozenset[int]], tuple[int, ...]] = {}
+        self._kernel_ops = [
+            [
+                (o, [(k, n) for k, n in enumerate(operands) if n >= 0], max(results, default=-1) >= 0, self._copies(o))
+                for o, operands, results in zip(kernel.ops, kernel.operands, kernel.results, strict=True)
+                if self.classes.op(o).rule.tensors
+            ]
+            for kernel in self.classes.kernel_classes.keys
+        ]
         self._points()
         self.families = self._find_families()
         self._of_group: dict[int, list[int]] = {}
@@ -219,14 +228,15 @@ class CostModel:
         """How the ops of a class run, and what each costs."""
         number = self._op_sets[op_class]
         part, own = view.part(number, self._sets[number])
-        known = self._op_prices.get((op_class, part))
+        prices = self._op_prices[op_class]
+        known = prices.get(part)
         if known is None:
             problem = self._problem(op_class, own, view)
             signature = self.classes.ops.keys[op_class].signature
             known = self._by_problem.get((signature, problem))
             if known is None:
                 known = self._by_problem[signature, problem] = self._price_op(op_class, problem)
-            self._op_prices[op_class, part] = known
+            prices[part] = known
         return known
 
     def _problem(self, op_class: int, own: Lists, view: View) -> Problem:
@@ -252,17 +262,21 @@ class CostModel:
         values = self.classes.values.keys
         shapes = [(values[v].shape, values[v].dtype) for v in (*c.operands, *c.results)]
         a = self.assigner.assign(op, problem, shapes)
+        known = self._work.get((c.signature, a.factors))
+        if known is None:
+            known = self._work[c.signature, a.factors] = self._op_work(op_class, a)
+        return OpPrice(a, *known, a.after_seconds, self._unmoved_bytes(op_class, a))
+
+    def _op_work(self, op_class: int, a: Assignment) -> tuple[float, float, tuple[float, ...], float]:
+        """Matrix seconds, vector operations, bytes read of each operand and bytes written."""
+        c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
         sizes_in = [self.bytes_in(v, s) for v, s in zip(c.operands, a.operands, strict=True)]
         sizes_out = [self.bytes_in(v, s) for v, s in zip(c.results, a.results, strict=True)]
-        reads, writes = traffic(op, sizes_in, sizes_out)
-        return OpPrice(
-            a,
-            matrix_seconds(op, shapes[0][1], a.factors, self.mesh, self.device) if op.flops else 0.0,
+        dtype = self.classes.values.keys[(*c.operands, *c.results)[0]].dtype
+        return (
+            matrix_seconds(op, dtype, a.factors, self.mesh, self.device) if op.flops else 0.0,
             vector_ops(op, self._elements(c.operands, a.operands), self._elements(c.results, a.results)),
-            reads,
-            writes,
-            sum(self.moves_seconds(moves) for moves in a.after),
-            self._unmoved_bytes(op_class, a),
+            *traffic(op, sizes_in, sizes_out),
         )
 
     def bytes_in(self, value_class: int, sharding: Sharding) -> float:
@@ -283,25 +297,26 @@ class CostModel:
 
     def kernel_work(self, kernel_class: int, view: View) -> tuple[Work, float, float]:
         """What a kernel asks of each unit of the device, once; seconds and memory of moving its results."""
-        kernel = self.classes.kernel_classes.keys[kernel_class]
         matrix = vector = written = comm = extra = 0.0
         read: dict[int, float] = {}
-        for o, operands, results in zip(kernel.ops, kernel.operands, kernel.results, strict=True):
-            if not self.classes.op(o).rule.tensors:
-                continue
+        for o, operands, stores, copies in self._kernel_ops[kernel_class]:
             price = self.op_price(o, view)
             matrix += price.matrix_seconds
             vector += price.vector_ops
             comm += price.after_seconds
             extra += price.unmoved_bytes
-            for number, size in zip(operands, price.reads, strict=True):
-                if number >= 0 and size > read.get(number, 0.0):
+            for k, number in operands:
+                size = price.reads[k]
+                if size > read.get(number, 0.0):
                     read[number] = size
-            if any(number >= 0 for number in results):
+            if stores:
                 written += price.writes
-                if self.classes.op(o).kind == "dynamic_slice":
+                if copies:
                     vector += 2 * SLICE_SLOTS * price.writes
         return Work(matrix, vector, sum(read.values()) + written), comm, extra
+
+    def _copies(self, op_class: int) -> bool:
+        return self.classes.op(op_class).kind == "dynamic_slice"
 
     def bound(self, work: Work) -> str:
         """What a kernel waits for."""

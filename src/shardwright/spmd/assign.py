@@ -24,7 +24,7 @@ class Assignment(NamedTuple):
     """``factors[axis]`` is the factor that the axis splits, or -1.
 
     ``operands`` and ``results`` are the shardings the op itself works with, ``before`` and ``after`` the moves that
-    each operand and result needs. ``seconds`` is the price it was chosen by.
+    each operand and result needs, ``after_seconds`` what the latter take. ``seconds`` is the price it was chosen by.
     """
 
     factors: tuple[int, ...]
@@ -33,6 +33,7 @@ class Assignment(NamedTuple):
     partial: tuple[int, ...]
     before: tuple[tuple[Move, ...], ...]
     after: tuple[tuple[Move, ...], ...]
+    after_seconds: float
     seconds: float
 
 
@@ -90,11 +91,25 @@ class Assigner:
             seconds = way.work_seconds
             for _, moved in self._around(way, problem, sizes):
                 seconds += moved
-            if seconds < least:
-                best, least = way, seconds
-        moves = tuple([found for found, _ in self._around(best, problem, sizes)])
+                if seconds >= least:
+                    break
+            else:
+                if seconds < least:
+                    best, least = way, seconds
+        found = list(self._around(best, problem, sizes))
+        moves = tuple([moves for moves, _ in found])
         count = len(problem.operands)
-        return Assignment(best.factors, best.operands, best.results, best.partial, moves[:count], moves[count:], least)
+        after_seconds = sum([seconds for _, seconds in found[count:]])
+        return Assignment(
+            best.factors,
+            best.operands,
+            best.results,
+            best.partial,
+            moves[:count],
+            moves[count:],
+            after_seconds,
+            least,
+        )
 
     def _around(self, way: Way, problem: Problem, sizes: Sequence[float]) -> Iterator[tuple[tuple[Move, ...], float]]:
         """The moves of each operand, then of each result, and their seconds."""
