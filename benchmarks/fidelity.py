@@ -270,6 +270,8 @@ def plots(rows: Sequence[dict[str, Any]], folder: Path, stem: str) -> None:
             [(r["model"], 1e3 * (seconds(r) or 0), 1e3 * r["estimate_seconds"]) for r in rows if seconds(r)],
         ),
     ):
+        if not pairs:
+            continue
         figure, axes = pyplot.subplots(figsize=(6, 5.5))
         for model in SIZES:
             found = [(x, y) for m, x, y in pairs if m == model]
@@ -352,9 +354,9 @@ NOTES = """## What the largest differences are due to
   three to four times as long as their FLOPs; the estimate takes the longer of the two. It is low by the same part for
   all plans, which leaves their order.
 - gns, data parallel, time: the compiler adds two partial sums before it reduces them (0.83 GB instead of 1.18).
-- moe, random 0, memory: close to the limit the compiler reorders and computes again what it would have kept; the
-  estimate does not know of the limit. For the same reason what it says it would need for a program that does not fit
-  is less than the estimate (moe, data parallel; gpt, random 1).
+- moe, random 0, memory: close to the limit, where this is, the compiler was seen (on gpt with growing batches) to need
+  less than its growth so far would give; the estimate does not know of the limit. That may also be why what it says it
+  would need for a program that does not fit is less than the estimate (moe, data parallel; gpt, random 1).
 - Gathered weights (mlp, fsdp), memory: the estimate keeps each from its first use to its last, which is more than the
   compiler does.
 - v3, memory: the compiler holds less than on the other generations (gpt, mlp, gns); why was not found out. Nor was it

@@ -490,3 +490,14 @@ def test_the_last_words_of_a_process():
     )
     assert last_words("", 3) == "the compiler's process ended with exit code 3: it printed nothing"
     assert "signal 77" in last_words("hello", -77)
+
+
+def test_a_warning_in_the_form_of_newer_compilers():
+    log = (
+        "W1116 partitioner.cc:66] [SPMD] Involuntary full rematerialization. The compiler cannot go from sharding "
+        "{mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]} to {mesh['x'=4,'y'=2], [{}, {'x', 'y'}, {}]} efficiently for HLO "
+        "operation %add.4 = f32[16,64,16]{2,1,0} add(%p, %p), sharding={mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]}, "
+        'metadata={op_name="jit(f)/add"}. As the last resort, SPMD will replicate the tensor.'
+    )
+    (found,) = involuntary(log, {})
+    assert (found.shape, found.bytes) == ("f32[32,64,64]", 32 * 64 * 64 * 4)

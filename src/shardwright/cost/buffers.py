@@ -124,10 +124,6 @@ class _Sharing:
         body = program.regions[op.regions[-1]]
         for k, (before, after) in enumerate(zip(op.operands, op.results, strict=True)):
             parameter, result = body.parameters[k], body.results[k]
-            for r in op.regions:
-                self.last_use[program.regions[r].parameters[k]] = max(
-                    self.last_use[program.regions[r].parameters[k]], self.start[program.regions[r].parameters[k]]
-                )
             if result == parameter and program.free[before]:  # made again inside, where it is needed
                 self.nowhere.update((before, after, *(program.regions[r].parameters[k] for r in op.regions)))
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ _INVOLUNTARY = re.compile(
 )
 _RESULT = re.compile(r"^%?[\w.\-]+ = (\([^)]*\)|\S+)")
 _TILES = re.compile(r"devices=\[([\d,]+)\]")
+_MESH = re.compile(r"mesh\[(.*?)\], \[(.*)\]")
+_MESH_AXIS = re.compile(r"'([^']+)'=(\d+)")
+_QUOTED = re.compile(r"'([^']+)'")
+_BRACES = re.compile(r"\{([^{}]*)\}")
 _OTHER_MEMORY = re.compile(r"memory space (?!hbm)\w+|\b(?:vmem|smem)\b")
 
 _ARRAY = re.compile(r"^([a-z]\w*)\[([\d,]*)\]")
@@ -88,13 +93,26 @@ def involuntary(log: str, frames: dict[int, Source]) -> tuple[Involuntary, ...]:
 
 def _whole(shape: str, sharding: str) -> str:
     """The shape of the whole tensor, of which the message gives one device's part."""
-    array, tiles = _ARRAY.match(shape), _TILES.search(sharding)
+    array = _ARRAY.match(shape)
     if not array:
         return shape
     dims = [int(d) for d in array[2].split(",") if d]
-    ways = [int(n) for n in tiles[1].split(",")][: len(dims)] if tiles else []
+    ways = _ways(sharding)[: len(dims)]
     ways += [1] * (len(dims) - len(ways))
     return f"{array[1]}[{','.join(str(d * n) for d, n in zip(dims, ways, strict=True))}]"
+
+
+def _ways(sharding: str) -> list[int]:
+    """Into how many parts each dimension is split, from either of the forms in which XLA writes shardings.
+
+    ``{devices=[2,1,4]<=[4,2]T(1,0)}``, and from jaxlib 0.12 on ``{mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]}``.
+    """
+    if tiles := _TILES.search(sharding):
+        return [int(n) for n in tiles[1].split(",")]
+    if mesh := _MESH.search(sharding):
+        sizes = {name: int(size) for name, size in _MESH_AXIS.findall(mesh[1])}
+        return [math.prod(sizes.get(axis, 1) for axis in _QUOTED.findall(dim)) for dim in _BRACES.findall(mesh[2])]
+    return []
 
 
 def last_words(log: str, returncode: int) -> str:
