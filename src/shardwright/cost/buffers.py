@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from shardwright.cost.kernels import CONTRACTIONS, IN_PLACE, VIEWS, Kernels
+from shardwright.cost.kernels import CONTRACTIONS, IN_PLACE, VIEWS, Kernels, done
 from shardwright.ir.program import Program, bits_of
 
 
@@ -215,10 +215,7 @@ class _Sharing:
     def _written(self, v: int) -> int:
         """When a result is complete."""
         o = self.program.values[v].op
-        if o < 0:
-            return self.end_of_program
-        regions = self.program.ops[o].regions
-        return self.program.regions[regions[-1]].stop if regions else self.kernels.last[o]
+        return self.end_of_program if o < 0 else done(self.program, self.kernels.last, o)
 
     def _hoisted(self) -> list[Buffer]:
         """Loop-invariant stacks that the compiler converts to a narrower type once before the loop, not per slice."""

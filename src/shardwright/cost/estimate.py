@@ -116,11 +116,10 @@ class Estimate:
 def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) -> Estimate:
     """The estimate of a partitioned program, in detail."""
     cost = model.evaluate(partitioned.state)
-    kernels = _kernels(model, partitioned)
     flops = sum(op.flops * n for op, n in zip(model.classes.program.ops, model.classes.program.repeats, strict=True))
     peak = max(model.device.flops_per_second.values(), default=0.0)
     peak = model.device.flops_per_second.get("bf16", peak)
-    step = cost.compute_seconds + cost.comm_seconds
+    step = cost.step_seconds
     return Estimate(
         device=model.device.name,
         limit_bytes=limit_bytes,
@@ -129,7 +128,7 @@ def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) 
         peak_bytes=cost.peak_bytes,
         argument_bytes=_argument_bytes(model, partitioned),
         collectives=tuple(_priced(model, c, partitioned) for c in partitioned.collectives),
-        kernels=kernels,
+        kernels=_kernels(model, partitioned),
         alive=_alive(model, partitioned),
         peak_fraction=flops / step / peak / model.mesh.devices if step else 0.0,
     )
@@ -165,7 +164,7 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
             entry = found[op.kind, op.source, bound, tensor]
             entry[0] += kernel.repeats
             entry[1] += seconds * kernel.repeats
-    for v in model.classes.buffers.relaid if model.device.tile else ():
+    for v in model.relaid:
         c = model.classes.of_value[v]
         entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
         entry[0] += 2
@@ -211,14 +210,12 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
     for u, use in enumerate(classes.use_classes.keys):
         for want, (_, which) in model.wanted(u, view).items():
             for m in classes.use_classes.members[u]:
-                value, uses = classes.uses[m]
-                ops = [uses[k][0] for k in which]
-                if min(classes.kernels.at[o] for o in ops) <= position <= max(classes.kernels.last[o] for o in ops):
-                    add(program.name_of(value), "resharded copy", model.bytes_in(use.value, want))
+                start, end = model.use_span(m, which)
+                if start <= position <= end:
+                    add(program.name_of(classes.uses[m][0]), "resharded copy", model.bytes_in(use.value, want))
     kind = int(model.kinds[point])
-    if any(classes.op(o).rule.tensors for o in classes.kernel_classes.keys[kind].ops):
-        _, _, extra = model.kernel_work(kind, view)
-        if extra:
-            add(str(classes.op(classes.kernel_classes.keys[kind].ops[-1]).source), "unreduced result", extra)
+    _, _, extra = model.kernel_work(kind, view)
+    if extra:
+        add(str(classes.op(classes.kernel_classes.keys[kind].ops[-1]).source), "unreduced result", extra)
     alive = [Alive(name, what, count, size) for (name, what), (count, size) in found.items()]
     return tuple(sorted(alive, key=lambda a: -a.bytes))

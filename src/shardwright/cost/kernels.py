@@ -295,15 +295,15 @@ def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> 
         for v in op.operands:
             maker = program.values[v].op
             if maker >= 0 and not all(program.free[a] for a in program.ops[maker].operands):
-                ready = max(ready, _done(program, at, maker))
+                ready = max(ready, done(program, at, maker))
         over = program.donations.get(op.results[0])
         if over is not None:
-            ready = max([ready, *(_done(program, at, u) for u in program.users[over] if u not in tail)])
+            ready = max([ready, *(done(program, at, u) for u in program.users[over] if u not in tail)])
         at[o] = ready
     return at
 
 
-def _done(program: Program, at: Sequence[int], o: int) -> int:
-    """The position at which an op has ended: a loop's after its body."""
+def done(program: Program, at: Sequence[int], o: int) -> int:
+    """The position at which an op has ended: a loop's after its body, another's as in ``at``."""
     regions = program.ops[o].regions
     return program.regions[regions[-1]].stop if regions else at[o]

@@ -289,6 +289,11 @@ class CostModel:
         shape = self.classes.values.keys[value_class].shape
         return tuple([-(-size // self.mesh.ways(axes)) for size, axes in zip(shape, sharding, strict=True)])
 
+    @property
+    def relaid(self) -> tuple[int, ...]:
+        """Results of loops that are copied to another layout and back, on a device that has layouts."""
+        return self.classes.buffers.relaid if self.device.tile else ()
+
     def relayout_seconds(self, value_class: int, view: View) -> float:
         """Of copying a loop's values of a class to another layout and back."""
         sharding = self.sharding(value_class, view)
@@ -382,10 +387,10 @@ class CostModel:
             add(value_groups[c], self._buffer_unit(c, 1.0, count * everywhere))
         for (c, scale), column in self.columns.items():
             add(value_groups[c], self._buffer_unit(c, scale, column))
-        for v in classes.buffers.relaid if self.device.tile else ():
+        for v in self.relaid:
             add(value_groups[classes.of_value[v]], self._relayout_unit(classes.of_value[v]))
         for k, kernel in enumerate(classes.kernel_classes.keys):
-            if not any(classes.op(o).rule.tensors for o in kernel.ops):
+            if not self._kernel_ops[k]:
                 continue
             add(frozenset().union(*(op_groups[o] for o in kernel.ops)), self._kernel_unit(k))
         for u, use in enumerate(classes.use_classes.keys):
@@ -463,10 +468,13 @@ class CostModel:
         return found
 
     def _use_column(self, members: list[int], which: tuple[int, ...]) -> Rows:
-        kernels, uses = self.classes.kernels, self.classes.uses
-        starts = [min(kernels.at[uses[m][1][k][0]] for k in which) for m in members]
-        ends = [max(kernels.last[uses[m][1][k][0]] for k in which) for m in members]
-        return coverage(self.at, starts, ends)
+        return coverage(self.at, *zip(*(self.use_span(m, which) for m in members), strict=True))
+
+    def use_span(self, member: int, which: tuple[int, ...]) -> tuple[int, int]:
+        """From when to when a value is there for these of its uses."""
+        kernels = self.classes.kernels
+        ops = [self.classes.uses[member][1][k][0] for k in which]
+        return min(kernels.at[o] for o in ops), max(kernels.last[o] for o in ops)
 
     def _border_unit(self, border_class: int) -> Unit:
         border = self.classes.border_classes.keys[border_class]

@@ -9,11 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from shardwright.analysis.present import human_bytes
+from shardwright.ir.program import Source
 
 if TYPE_CHECKING:
     from shardwright.cost.estimate import Estimate
 
 _SHOWN = 10
+_NUMBERS = ("size", "tensors", "bytes", "times", "seconds", "arguments", "on each device")
 
 
 def human_seconds(seconds: float) -> str:
@@ -42,15 +44,13 @@ def estimate_table(estimate: Estimate) -> RenderableType:
         by = ", ".join(f"{kind} {human_seconds(s)}" for kind, s in estimate.comm_by_kind.items())
         on = ", ".join(f"{axes} {human_seconds(s)}" for axes, s in estimate.comm_by_axis.items())
         parts += [Text(f"communication by kind: {by}"), Text(f"communication by axis: {on}"), Text()]
-    kernels = _table("costliest ops", "tensor", "times", "seconds", "bound by", "at")
+    kernels = table("costliest ops", "tensor", "times", "seconds", "bound by", "at")
     for k in estimate.costliest_kernels:
-        where = f"{k.source}{', backward' * k.source.backward}"
-        kernels.add_row(k.kind, k.tensor, f"{k.times:,}", human_seconds(k.seconds), k.bound, where)
+        kernels.add_row(k.kind, k.tensor, f"{k.times:,}", human_seconds(k.seconds), k.bound, place(k.source))
     parts.append(kernels)
     if estimate.collectives:
-        moves = _table("costliest collectives", "axes", "tensor", "bytes", "times", "seconds", "at")
+        moves = table("costliest collectives", "axes", "tensor", "bytes", "times", "seconds", "at")
         for c in estimate.costliest_collectives:
-            where = f"{c.source}{', backward' * c.source.backward}"
             moves.add_row(
                 c.kind,
                 ", ".join(c.axes),
@@ -58,10 +58,10 @@ def estimate_table(estimate: Estimate) -> RenderableType:
                 human_bytes(c.bytes),
                 f"{c.times:,}",
                 human_seconds(c.seconds),
-                where,
+                place(c.source),
             )
         parts += [Text(), moves]
-    alive = _table("alive at the peak", "what", "tensors", "bytes")
+    alive = table("alive at the peak", "what", "tensors", "bytes")
     for a in estimate.alive[:_SHOWN]:
         alive.add_row(a.name, a.what, f"{a.tensors:,}", human_bytes(a.bytes))
     rest = estimate.alive[_SHOWN:]
@@ -72,9 +72,15 @@ def estimate_table(estimate: Estimate) -> RenderableType:
     return Group(*parts, Text(), alive)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def place(source: Source) -> str:
+    """A source line, and whether it is its backward pass."""
+    return f"{source}{', backward' * source.backward}"
+
+
+def table(*columns: str) -> Table:
+    """An empty table, with columns of numbers to the right."""
+    out = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        right = column in ("times", "seconds", "bytes", "tensors")
-        table.add_column(column, justify="right" if right else "left", no_wrap=right, overflow="fold")
-    return table
+        right = column in _NUMBERS
+        out.add_column(column, justify="right" if right else "left", no_wrap=right, overflow="fold")
+    return out

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from shardwright.analysis.present import human_bytes
 from shardwright.apply import spec
-from shardwright.cost.present import headline, human_seconds
+from shardwright.cost.present import headline, human_seconds, place
+from shardwright.cost.present import table as empty_table
 from shardwright.spmd.collectives import local_bytes
 
 if TYPE_CHECKING:
@@ -48,16 +49,8 @@ def plan_table(plan: Plan) -> RenderableType:
     return Group(*parts)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        right = column in ("size", "tensors", "bytes", "times", "seconds", "arguments", "on each device")
-        table.add_column(column, justify="right" if right else "left", no_wrap=right, overflow="fold")
-    return table
-
-
 def _decisions(plan: Plan) -> Table:
-    table = _table("axis", "dimension", "size")
+    table = empty_table("axis", "dimension", "size")
     sizes = {d.name: d.size for d in plan.analysis.descriptions}
     for decision in plan.decisions:
         text = str(decision).partition(": ")[2]
@@ -75,7 +68,7 @@ def _arguments(plan: Plan) -> Table:
         key = (str(value), str(spec(plan.partitioned.values[argument.value], mesh.names)))
         groups[key].append(argument.value)
         first.setdefault(key, argument.path)
-    table = _table("argument", "arguments", "type", "spec", "on each device")
+    table = empty_table("argument", "arguments", "type", "spec", "on each device")
     for key, found in groups.items():
         each = sum(local_bytes(program.values[v].bytes, plan.partitioned.values[v], mesh) for v in found)
         more = " …" if len(found) > 1 else ""
@@ -84,12 +77,13 @@ def _arguments(plan: Plan) -> Table:
 
 
 def _collectives(plan: Plan) -> Table:
-    table = _table("collective", "axes", "bytes", "times", "seconds", "tensor", "at")
+    table = empty_table("collective", "axes", "bytes", "times", "seconds", "tensor", "at")
     ordered = sorted(plan.estimate.collectives, key=lambda c: -c.seconds)
     for c in ordered[:_COSTLIEST]:
-        where = f"{c.source}{', backward' * c.source.backward}"
         seconds = human_seconds(c.seconds)
-        table.add_row(c.kind, ", ".join(c.axes), human_bytes(c.bytes), f"{c.times:,}", seconds, c.tensor, where)
+        table.add_row(
+            c.kind, ", ".join(c.axes), human_bytes(c.bytes), f"{c.times:,}", seconds, c.tensor, place(c.source)
+        )
     if len(ordered) > _COSTLIEST:
         table.add_row(f"… and {len(ordered) - _COSTLIEST} smaller")
     return table

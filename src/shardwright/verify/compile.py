@@ -71,9 +71,8 @@ def verify_compiled(
     require_compiler(target.platform)
     exported, _ = plan.export(target.platform)
     found = compile_exported(exported, plan.mesh, target, plan.donate, timeout_seconds, compiler_options, keep)
-    device = getattr(plan, "device", None)
-    same = device is not None and device.name == target.device.name
-    return CompilerVerdict.of(on, found, getattr(plan, "estimate", None) if same else None)
+    same = plan.device.name == target.device.name
+    return CompilerVerdict.of(on, found, plan.estimate if same else None)
 
 
 def compile_exported(
