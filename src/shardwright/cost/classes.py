@@ -7,7 +7,7 @@ once and counted as often as it occurs, so that the price of a state does not de
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
@@ -15,19 +15,24 @@ from typing import Generic, NamedTuple, TypeVar
 from shardwright.cost.buffers import Buffers, find_buffers
 from shardwright.cost.kernels import Kernels, find_kernels
 from shardwright.ir.program import Op, Program
-from shardwright.spmd.shardings import Pair, Places, derived_from
+from shardwright.spmd.shardings import Pair, Places, derived_from, kept_by
+from shardwright.spmd.state import Sharding
 
 K = TypeVar("K", bound=Hashable)
 
 
 class ValueClass(NamedTuple):
-    """``groups`` of its dimensions; ``kept_whole`` by axis."""
+    """``groups`` of its dimensions; ``kept`` are the entries of a state that keep it whole, by group.
+
+    ``fixed`` is its sharding where no state gives it.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     groups: tuple[int, ...]
     pairs: tuple[Pair, ...]
-    kept_whole: tuple[bool, ...]
+    kept: tuple[int, ...]
+    fixed: Sharding | None = None
 
 
 class OpClass(NamedTuple):
@@ -88,10 +93,17 @@ class Table(Generic[K]):
 
 
 class Classes:
-    """The classes of a program; ``whole[axis]`` are values of arguments that the axis must not split."""
+    """The classes of a program; ``whole`` are the sets of arguments' values that a state can keep whole.
+
+    With ``fixed``, a sharding for each value, values of different shardings are of different classes.
+    """
 
     def __init__(
-        self, places: Places, axes: int, whole: tuple[frozenset[int], ...] = (), platform: str = "tpu"
+        self,
+        places: Places,
+        whole: tuple[frozenset[int], ...] = (),
+        platform: str = "tpu",
+        fixed: Sequence[Sharding] | None = None,
     ) -> None:
         self.places = places
         self.program: Program = places.analysis.program
@@ -99,7 +111,7 @@ class Classes:
         self.buffers: Buffers = find_buffers(self.program, self.kernels)
         self.values: Table[ValueClass] = Table()
         self.ops: Table[OpClass] = Table()
-        kept = [derived_from(self.program, whole[a] if whole else frozenset()) for a in range(axes)]
+        kept = [derived_from(self.program, values) for values in whole]
         self.of_value = [
             self.values.add(
                 ValueClass(
@@ -107,7 +119,8 @@ class Classes:
                     value.dtype,
                     places.of_value[v],
                     places.pairs(v),
-                    tuple([v in found for found in kept]),
+                    kept_by(v, kept),
+                    None if fixed is None else fixed[v],
                 ),
                 v,
             )

@@ -8,7 +8,7 @@ a decision, one for each family that has the decision's group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -82,12 +82,18 @@ class OpPrice(NamedTuple):
 
 
 class View:
-    """A state as classes see it: its lists, restricted to the groups that a class has, each restriction numbered."""
+    """A state as classes see it: its lists, restricted to the groups that a class has, each restriction numbered.
 
-    __slots__ = ("_found", "_numbers", "lists")
+    ``fixed`` are the shardings of all classes of values where no state gives them.
+    """
 
-    def __init__(self, lists: Lists, numbers: dict[tuple[int, Lists], int]) -> None:
+    __slots__ = ("_found", "_numbers", "fixed", "lists")
+
+    def __init__(
+        self, lists: Lists, numbers: dict[tuple[int, Lists], int], fixed: Sequence[Sharding] | None = None
+    ) -> None:
         self.lists = lists
+        self.fixed = fixed
         self._numbers = numbers
         self._found: dict[int, tuple[int, Lists]] = {}
 
@@ -115,17 +121,20 @@ class Family:
         """The family's part of the cost, from memory if these lists were met before."""
         part = self.known.get(lists)
         if part is None:
-            view = View(lists, numbers)
-            compute = comm = 0.0
-            rows = np.zeros(points, np.int64)
-            for unit in self.units:
-                found = unit(view)
-                compute += found.compute_seconds
-                comm += found.comm_seconds
-                if found.rows is not None:
-                    rows += found.rows
-            part = self.known[lists] = FamilyPart(compute, comm, rows)
+            part = self.known[lists] = self.add_up(View(lists, numbers), points)
         return part
+
+    def add_up(self, view: View, points: int) -> FamilyPart:
+        """The family's part of the cost."""
+        compute = comm = 0.0
+        rows = np.zeros(points, np.int64)
+        for unit in self.units:
+            found = unit(view)
+            compute += found.compute_seconds
+            comm += found.comm_seconds
+            if found.rows is not None:
+                rows += found.rows
+        return FamilyPart(compute, comm, rows)
 
 
 def project(lists: Lists, groups: frozenset[int]) -> Lists:
@@ -136,9 +145,16 @@ def project(lists: Lists, groups: frozenset[int]) -> Lists:
 class CostModel:
     """Costs of states of one program on one mesh of devices. ``evaluate`` is the fast way in."""
 
-    def __init__(self, places: Places, mesh: MeshShape, device: Device, whole: tuple[frozenset[int], ...] = ()) -> None:
+    def __init__(
+        self,
+        places: Places,
+        mesh: MeshShape,
+        device: Device,
+        whole: tuple[frozenset[int], ...] = (),
+        fixed: Sequence[Sharding] | None = None,
+    ) -> None:
         self.mesh, self.device = mesh, device
-        self.classes = Classes(places, len(mesh.sizes), whole, device.platform)
+        self.classes = Classes(places, whole, device.platform, fixed)
         self.prices = DevicePrices.of(device, mesh)
         self.assigner = Assigner(mesh, self.prices)
         self._parts_seen: dict[tuple[int, Lists], int] = {}
@@ -180,6 +196,22 @@ class CostModel:
             comm += part.comm_seconds
         return Cost(compute, comm, int(self._rows.max()))
 
+    def evaluate_shardings(self, shardings: Sequence[Sharding]) -> Cost:
+        """The cost of any shardings, one for each class of values, whether or not a state leads to them.
+
+        An op may then use every axis on every factor that the axis divides. Slower than ``evaluate``.
+        """
+        view = View(self._lists, self._parts_seen, shardings)
+        parts = [family.add_up(view, len(self.at)) for family in self.families]
+        compute, comm = sum(part.compute_seconds for part in parts), sum(part.comm_seconds for part in parts)
+        return Cost(compute, comm, int(np.sum([part.rows for part in parts], axis=0).max(initial=0)))
+
+    @classmethod
+    def of_shardings(cls, places: Places, mesh: MeshShape, device: Device, shardings: Sequence[Sharding]) -> Cost:
+        """The cost of any shardings, one for each value of the program."""
+        model = cls(places, mesh, device, fixed=shardings)
+        return model.evaluate_shardings([c.fixed or () for c in model.classes.values.keys])
+
     def rows(self, lists: Lists) -> Rows:
         """Bytes at each point in a state."""
         if lists != self._lists:
@@ -211,12 +243,14 @@ class CostModel:
 
     def sharding(self, value_class: int, view: View) -> Sharding:
         """The sharding of the values of a class."""
+        if view.fixed is not None:
+            return view.fixed[value_class]
         number = self._value_sets[value_class]
         part, own = view.part(number, self._sets[number])
         known = self._shardings.get((value_class, part))
         if known is None:
             c = self.classes.values.keys[value_class]
-            known = shard_value(c.shape, c.groups, c.pairs, c.kept_whole, self.mesh, own)
+            known = shard_value(c.shape, c.groups, c.pairs, c.kept, self.mesh, own)
             self._shardings[value_class, part] = known
         return known
 
@@ -227,30 +261,35 @@ class CostModel:
     def op_price(self, op_class: int, view: View) -> OpPrice:
         """How the ops of a class run, and what each costs."""
         number = self._op_sets[op_class]
+        if view.fixed is not None:
+            groups = frozenset(self.classes.ops.keys[op_class].groups) - {-1}
+            return self._op_price_of(op_class, self._problem(op_class, [groups] * len(self.mesh.sizes), view))
         part, own = view.part(number, self._sets[number])
         prices = self._op_prices[op_class]
         known = prices.get(part)
         if known is None:
-            problem = self._problem(op_class, own, view)
-            signature = self.classes.ops.keys[op_class].signature
-            known = self._by_problem.get((signature, problem))
-            if known is None:
-                known = self._by_problem[signature, problem] = self._price_op(op_class, problem)
-            prices[part] = known
+            on_lists = [frozenset([entry.group for entry in entries]) for entries in own]
+            known = prices[part] = self._op_price_of(op_class, self._problem(op_class, on_lists, view))
         return known
 
-    def _problem(self, op_class: int, own: Lists, view: View) -> Problem:
+    def _op_price_of(self, op_class: int, problem: Problem) -> OpPrice:
+        signature = self.classes.ops.keys[op_class].signature
+        known = self._by_problem.get((signature, problem))
+        if known is None:
+            known = self._by_problem[signature, problem] = self._price_op(op_class, problem)
+        return known
+
+    def _problem(self, op_class: int, on_lists: Sequence[frozenset[int]], view: View) -> Problem:
         c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
         return Problem(
             self.classes.program.shape_classes[c.signature],
             tuple([self.sharding(v, view) for v in c.operands]),
             tuple([self.sharding(v, view) for v in c.results]),
             c.free,
-            tuple([self._candidates(op, c.groups, axis, entries) for axis, entries in enumerate(own)]),
+            tuple([self._candidates(op, c.groups, axis, on_list) for axis, on_list in enumerate(on_lists)]),
         )
 
-    def _candidates(self, op: Op, groups: tuple[int, ...], axis: int, entries: tuple[Entry, ...]) -> tuple[int, ...]:
-        on_list = frozenset([entry.group for entry in entries])
+    def _candidates(self, op: Op, groups: tuple[int, ...], axis: int, on_list: frozenset[int]) -> tuple[int, ...]:
         key = (op.signature, groups, axis, on_list)
         known = self._allowed.get(key)
         if known is None:
@@ -365,7 +404,7 @@ class CostModel:
 
     def _find_families(self) -> list[Family]:
         classes = self.classes
-        value_groups = [frozenset(c.groups) - {-1} for c in classes.values.keys]
+        value_groups = [frozenset((*c.groups, *c.kept)) - {-1} for c in classes.values.keys]
         op_groups = [
             (frozenset(c.groups) - {-1}).union(*(value_groups[v] for v in (*c.operands, *c.results)))
             for c in classes.ops.keys

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError, nearest
+from shardwright.ir.program import Program
 from shardwright.space.carried import carried_results
-from shardwright.spmd import Entry, MeshShape, State
+from shardwright.spmd import Entry, MeshShape, State, keep_whole
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,11 @@ def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
             raise PinError(f"a side is 0 or 1, but {decision} has {decision.sides}.")
         if all(entry.group != group for entry in lists[axis]):
             lists[axis].append(Entry(group, (*decision.sides, *(0,) * (count - len(decision.sides)))))
-    return State(tuple(map(tuple, lists)), tuple(map(frozenset, whole)) if any(whole) else ())
+    sets = tuple({frozenset(values): None for values in whole if values})
+    for axis, kept in enumerate(whole):
+        if kept:
+            lists[axis].insert(0, keep_whole(sets.index(frozenset(kept))))
+    return State(tuple(map(tuple, lists)), sets)
 
 
 def axis_number(mesh: MeshShape, axis: str, where: str) -> int:
@@ -96,6 +101,23 @@ def find_group(analysis: Analysis, dimension: str) -> int:
             raise PinError(f"{dimension} has size 1 and cannot be sharded.")
     known = [*names, *(a for d in analysis.descriptions for a in d.arguments)]
     raise PinError(f"there is no dimension {dimension!r}{nearest(dimension, known)}.")
+
+
+def paths_of(program: Program, values: Collection[int]) -> list[str]:
+    """The shortest list of paths and prefixes that match the arguments with these values and no others."""
+    inside = set(values)
+    outside: set[str] = set()
+    for argument in program.arguments:
+        if argument.value not in inside:
+            parts = argument.path.split(".")
+            outside.update(".".join(parts[:k]) for k in range(1, len(parts) + 1))
+    found: dict[str, None] = {}
+    for argument in program.arguments:
+        if argument.value in inside:
+            parts = argument.path.split(".")
+            prefixes = (".".join(parts[:k]) for k in range(1, len(parts) + 1))
+            found.setdefault(next(path for path in prefixes if path not in outside))
+    return list(found)
 
 
 def path_matches(pattern: str, path: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError, nearest
-from shardwright.space.decisions import Decision, Whole, axis_number, find_group
+from shardwright.space.decisions import Decision, Whole, axis_number, find_group, paths_of
 from shardwright.space.roles import Roles
 from shardwright.spmd import MeshShape
 
@@ -41,8 +41,7 @@ def zero1(roles: Roles, axis: str, size: int) -> list[Decision | Whole]:
     state = set(roles.weights) - set(roles.parameters)
     if not any(program.values[v].shape for v in state):
         raise PinError("zero1 does not apply: there is no optimizer state beside the parameters.")
-    whole = [Whole(axis, program.argument_of[v].path) for v in roles.parameters]
-    return [*fsdp(roles, axis, size), *whole]
+    return [*fsdp(roles, axis, size), *(Whole(axis, path) for path in paths_of(program, roles.parameters))]
 
 
 def megatron(roles: Roles, axis: str, size: int) -> list[Decision | Whole]:

@@ -3,7 +3,7 @@
 from shardwright.spmd.partitioned import Collective, Partitioned, partition_program
 from shardwright.spmd.prices import Prices
 from shardwright.spmd.shardings import Places
-from shardwright.spmd.state import Entry, MeshShape, Sharding, State
+from shardwright.spmd.state import Entry, MeshShape, Sharding, State, keep_whole
 
 __all__ = [
     "Collective",
@@ -14,5 +14,6 @@ __all__ = [
     "Prices",
     "Sharding",
     "State",
+    "keep_whole",
     "partition_program",
 ]

@@ -58,13 +58,13 @@ def winner(places: Iterable[int], pairs: Iterable[Pair], sides: tuple[int, ...])
 def shard_values(places: Places, mesh: MeshShape, state: State) -> list[Sharding]:
     """The sharding of every value of the program."""
     program = places.analysis.program
-    whole = [derived_from(program, state.whole_on(a)) for a in range(len(mesh.sizes))]
+    whole = [derived_from(program, values) for values in state.whole]
     known: dict[object, Sharding] = {}
     out: list[Sharding] = []
     for v, value in enumerate(program.values):
         groups = places.of_value[v]
         pairs = places.pairs(v)
-        kept = tuple(v in values for values in whole)
+        kept = kept_by(v, whole)
         key = (value.shape, groups, pairs, kept)
         sharding = known.get(key)
         if sharding is None:
@@ -73,20 +73,25 @@ def shard_values(places: Places, mesh: MeshShape, state: State) -> list[Sharding
     return out
 
 
+def kept_by(value: int, whole: Iterable[frozenset[int]]) -> tuple[int, ...]:
+    """The groups of the entries that keep a value whole; ``whole`` are sets of values with all that derives."""
+    return tuple([-2 - k for k, values in enumerate(whole) if value in values])
+
+
 def shard_value(
     shape: tuple[int, ...],
     groups: tuple[int, ...],
     pairs: tuple[Pair, ...],
-    kept_whole: tuple[bool, ...],
+    kept: tuple[int, ...],
     mesh: MeshShape,
     lists: tuple[tuple[Entry, ...], ...],
 ) -> Sharding:
-    """The sharding of a value with these groups and conflicts; ``kept_whole[axis]`` where it must not be split."""
+    """The sharding of a value with these groups and conflicts; ``kept`` are entries that keep it whole."""
     taken: list[list[int]] = [[] for _ in shape]
     for axis, entries in enumerate(lists):
-        if kept_whole[axis]:
-            continue
         for entry in entries:
+            if entry.group in kept:
+                break
             dims = [d for d, g in enumerate(groups) if g == entry.group]
             if not dims:
                 continue

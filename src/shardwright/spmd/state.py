@@ -44,19 +44,23 @@ class MeshShape:
 
 
 class Entry(NamedTuple):
-    """A group on an axis's list; ``sides[k]`` is the side taken in the group's k-th conflict."""
+    """A group on an axis's list; ``sides[k]`` is the side taken in the group's k-th conflict.
+
+    A negative group stands for a set of values that stay whole: see ``keep_whole``.
+    """
 
     group: int
-    sides: tuple[int, ...]
+    sides: tuple[int, ...] = ()
+
+
+def keep_whole(number: int) -> Entry:
+    """The entry from which on the values of ``State.whole[number]`` take nothing of the axis."""
+    return Entry(-2 - number)
 
 
 @dataclass(frozen=True)
 class State:
-    """``lists[axis]`` in order of priority; ``whole[axis]`` are values of arguments that the axis must not split."""
+    """``lists[axis]`` in order of priority; ``whole`` are the sets of arguments' values that entries can keep whole."""
 
     lists: tuple[tuple[Entry, ...], ...]
     whole: tuple[frozenset[int], ...] = field(default=())
-
-    def whole_on(self, axis: int) -> frozenset[int]:
-        """Values of arguments that stay whole on an axis."""
-        return self.whole[axis] if self.whole else frozenset()
