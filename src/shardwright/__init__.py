@@ -7,6 +7,7 @@ from shardwright.devices import Device, Link
 from shardwright.errors import (
     CompilerMissingError,
     DeviceError,
+    InfeasibleError,
     MeshError,
     ModuleError,
     PinError,
@@ -18,6 +19,7 @@ from shardwright.errors import (
     UnsupportedJaxError,
 )
 from shardwright.evaluate import evaluate, load
+from shardwright.partition import partition
 from shardwright.plan import Plan
 from shardwright.space import Decision, Whole
 
@@ -30,6 +32,7 @@ __all__ = [
     "Device",
     "DeviceError",
     "Estimate",
+    "InfeasibleError",
     "Link",
     "MeshError",
     "ModuleError",
@@ -46,4 +49,5 @@ __all__ = [
     "analyse",
     "evaluate",
     "load",
+    "partition",
 ]

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
+from typing import Any
 
 
 def nearest(name: str, names: Sequence[str], cutoff: float = 0.4) -> str:
@@ -48,6 +49,22 @@ class PinError(ShardwrightError):
 
 class PlanError(ShardwrightError):
     """A plan does not fit this program, mesh or version, or cannot be carried out."""
+
+
+class InfeasibleError(ShardwrightError):
+    """No plan was found that fits the devices' memory.
+
+    Attributes:
+        needed_bytes: what the smallest plan found needs on each device.
+        limit_bytes: what there is.
+        plan: that smallest plan; ``plan.estimate.alive`` is what holds it up.
+        advice: what would help, a sentence each, with its estimate.
+
+    """
+
+    def __init__(self, message: str, needed_bytes: int, limit_bytes: int, plan: Any, advice: Sequence[str]) -> None:
+        super().__init__(message)
+        self.needed_bytes, self.limit_bytes, self.plan, self.advice = needed_bytes, limit_bytes, plan, tuple(advice)
 
 
 class CompilerMissingError(ShardwrightError):

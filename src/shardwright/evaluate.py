@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from shardwright.analysis import Analysis, analyse_program
 from shardwright.devices import Device, find_device, parse_bytes
 from shardwright.errors import PinError, PlanError
-from shardwright.frontend.trace import Lowering, lower, read
 from shardwright.ir.loops import TripCounts
-from shardwright.plan import Plan, make_plan
+from shardwright.plan import Plan
 from shardwright.plan import file as plan_file
 from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import Pin, as_decisions, check_specs
 from shardwright.spmd import MeshShape
+from shardwright.traced import Traced, platform_of
 
 
 def evaluate(
@@ -50,9 +48,9 @@ def evaluate(
         rules: as in ``sw.analyse``.
     """
     found = find_device(device)
-    limit = None if memory is None else parse_bytes(memory)
-    traced = _Traced.of(fn, args, donate, platform or _platform(found), trip_counts, rules)
-    return traced.plan(mesh_shape(mesh), found, limit, [pin, decisions])
+    limit = found.usable_bytes if memory is None else parse_bytes(memory)
+    traced = Traced.of(fn, args, donate, platform or platform_of(found), trip_counts, rules)
+    return plan_pins(traced, mesh_shape(mesh), found, limit, [pin, decisions])
 
 
 def load(
@@ -68,59 +66,17 @@ def load(
     Raises ``PlanError`` where the plan does not fit the program.
     """
     saved = plan_file.read(path)
-    traced = _Traced.of(fn, args, saved.donate, platform or _platform(saved.device), trip_counts, rules)
+    traced = Traced.of(fn, args, saved.donate, platform or platform_of(saved.device), trip_counts, rules)
     known = {d.name for d in traced.analysis.descriptions}
     try:
         decisions = [plan_file.as_decision(w, known) for w in saved.decisions]
-        return traced.plan(mesh_shape(saved.mesh), saved.device, saved.memory_bytes, decisions)
+        return plan_pins(traced, mesh_shape(saved.mesh), saved.device, saved.memory_bytes, decisions)
     except PinError as error:
         raise PlanError(f"the plan {os.fspath(path)} does not fit this program: {error}") from error
 
 
-def _platform(device: Device) -> str:
-    return {"gpu": "cuda"}.get(device.platform, device.platform)
-
-
-@dataclass(frozen=True)
-class _Traced:
-    """A function that was traced and analysed, and with what."""
-
-    fn: Callable[..., Any]
-    lowering: Lowering
-    analysis: Analysis
-    donate: tuple[int, ...]
-    options: Mapping[str, Any]
-
-    @classmethod
-    def of(
-        cls,
-        fn: Callable[..., Any],
-        args: Sequence[Any],
-        donate: Sequence[int] | int,
-        platform: str | None,
-        trip_counts: TripCounts,
-        rules: Mapping[str, str] | None,
-    ) -> _Traced:
-        lowering = lower(fn, args, platform)
-        positions = (donate,) if isinstance(donate, int) else tuple(donate)
-        module = read(fn, lowering, donate=positions, trip_counts=trip_counts, rules=rules)
-        options = {"trip_counts": trip_counts, "rules": rules}
-        return cls(fn, lowering, analyse_program(module.program), positions, options)
-
-    def plan(self, mesh: MeshShape, device: Device, memory_bytes: int | None, pins: Pin) -> Plan:
-        decisions = as_decisions(self.analysis, mesh, pins)
-        lowering = self.lowering
-        plan = make_plan(
-            self.fn,
-            lowering.shapes,
-            lowering.result,
-            self.analysis,
-            mesh,
-            device,
-            decisions,
-            memory_bytes=memory_bytes,
-            donate=self.donate,
-            options=self.options,
-        )
-        check_specs(plan.partitioned, pins)
-        return plan
+def plan_pins(traced: Traced, mesh: MeshShape, device: Device, limit_bytes: int, pins: Pin) -> Plan:
+    """The plan of pins and nothing else."""
+    plan = traced.plan(mesh, device, limit_bytes, as_decisions(traced.analysis, mesh, pins))
+    check_specs(plan.partitioned, pins)
+    return plan

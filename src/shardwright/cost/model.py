@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.cost.classes import Classes
+from shardwright.cost.classes import Classes, KernelClass
 from shardwright.cost.compute import (
     SLICE_SLOTS,
     Work,
@@ -79,6 +79,34 @@ class OpPrice(NamedTuple):
     writes: float
     after_seconds: float
     unmoved_bytes: float
+
+
+class BlockWork(NamedTuple):
+    """What some ops of a kernel ask of the device; ``reads`` are stored values by their number in the kernel."""
+
+    matrix_seconds: float
+    vector_ops: float
+    after_seconds: float
+    unmoved_bytes: float
+    writes: float
+    reads: tuple[tuple[int, float], ...]
+
+
+class KernelOp(NamedTuple):
+    """An op of a kernel: its class, its stored operands, whether it stores its result and copies for that."""
+
+    op_class: int
+    operands: tuple[tuple[int, int], ...]
+    stores: bool
+    copies: bool
+
+
+class Block(NamedTuple):
+    """Ops of a kernel that see the same groups of a state; ``number`` is that of the set of groups."""
+
+    number: int
+    ops: list[KernelOp]
+    known: dict[int, BlockWork]
 
 
 class View:
@@ -163,14 +191,6 @@ class CostModel:
         self._by_problem: dict[tuple[int, Problem], OpPrice] = {}
         self._work: dict[tuple[int, tuple[int, ...]], tuple[float, float, tuple[float, ...], float]] = {}
         self._allowed: dict[tuple[int, tuple[int, ...], int, frozenset[int]], tuple[int, ...]] = {}
-        self._kernel_ops = [
-            [
-                (o, [(k, n) for k, n in enumerate(operands) if n >= 0], max(results, default=-1) >= 0, self._copies(o))
-                for o, operands, results in zip(kernel.ops, kernel.operands, kernel.results, strict=True)
-                if self.classes.op(o).rule.tensors
-            ]
-            for kernel in self.classes.kernel_classes.keys
-        ]
         self._points()
         self.families = self._find_families()
         self._of_group: dict[int, list[int]] = {}
@@ -343,7 +363,28 @@ class CostModel:
         """What a kernel asks of each unit of the device, once; seconds and memory of moving its results."""
         matrix = vector = written = comm = extra = 0.0
         read: dict[int, float] = {}
-        for o, operands, stores, copies in self._kernel_ops[kernel_class]:
+        for block in self._kernel_blocks[kernel_class]:
+            if view.fixed is None:
+                part, _ = view.part(block.number, self._sets[block.number])
+                found = block.known.get(part)
+                if found is None:
+                    found = block.known[part] = self._block_work(block, view)
+            else:
+                found = self._block_work(block, view)
+            matrix += found.matrix_seconds
+            vector += found.vector_ops
+            comm += found.after_seconds
+            extra += found.unmoved_bytes
+            written += found.writes
+            for number, size in found.reads:
+                if size > read.get(number, 0.0):
+                    read[number] = size
+        return Work(matrix, vector, sum(read.values()) + written), comm, extra
+
+    def _block_work(self, block: Block, view: View) -> BlockWork:
+        matrix = vector = written = comm = extra = 0.0
+        read: dict[int, float] = {}
+        for o, operands, stores, copies in block.ops:
             price = self.op_price(o, view)
             matrix += price.matrix_seconds
             vector += price.vector_ops
@@ -357,10 +398,17 @@ class CostModel:
                 written += price.writes
                 if copies:
                     vector += 2 * SLICE_SLOTS * price.writes
-        return Work(matrix, vector, sum(read.values()) + written), comm, extra
+        return BlockWork(matrix, vector, comm, extra, written, tuple(read.items()))
 
-    def _copies(self, op_class: int) -> bool:
-        return self.classes.op(op_class).kind == "dynamic_slice"
+    def _blocks(self, kernel: KernelClass) -> list[Block]:
+        blocks: dict[int, Block] = {}
+        for o, operands, results in zip(kernel.ops, kernel.operands, kernel.results, strict=True):
+            op, number = self.classes.op(o), self._op_sets[o]
+            if op.rule.tensors:
+                stored = tuple((k, n) for k, n in enumerate(operands) if n >= 0)
+                found = KernelOp(o, stored, max(results, default=-1) >= 0, op.kind == "dynamic_slice")
+                blocks.setdefault(number, Block(number, [], {})).ops.append(found)
+        return list(blocks.values())
 
     def bound(self, work: Work) -> str:
         """What a kernel waits for."""
@@ -413,6 +461,7 @@ class CostModel:
         self._value_sets = [numbers.setdefault(groups, len(numbers)) for groups in value_groups]
         self._op_sets = [numbers.setdefault(groups, len(numbers)) for groups in op_groups]
         self._sets = list(numbers)
+        self._kernel_blocks = [self._blocks(kernel) for kernel in classes.kernel_classes.keys]
         families: dict[frozenset[int], Family] = {}
 
         def add(groups: frozenset[int], unit: Unit) -> None:
@@ -429,7 +478,7 @@ class CostModel:
         for v in self.relaid:
             add(value_groups[classes.of_value[v]], self._relayout_unit(classes.of_value[v]))
         for k, kernel in enumerate(classes.kernel_classes.keys):
-            if not self._kernel_ops[k]:
+            if not self._kernel_blocks[k]:
                 continue
             add(frozenset().union(*(op_groups[o] for o in kernel.ops)), self._kernel_unit(k))
         for u, use in enumerate(classes.use_classes.keys):

@@ -48,6 +48,36 @@ def check_specs(partitioned: Partitioned, pins: Pin) -> None:
                     )
 
 
+def replicated(
+    analysis: Analysis, mesh: MeshShape, replicate: Any, pins: Pin
+) -> tuple[dict[str, str], list[Decision | Whole]]:
+    """What stays whole: axes, each with the reason, and arguments as decisions.
+
+    Raises ``PinError`` where a pin uses an axis, or shards an argument, that is to stay whole.
+    """
+    names = [replicate] if isinstance(replicate, str) else list(replicate or ())
+    paths = [a.path for a in analysis.program.arguments]
+    axes = {name: f"replicate={name!r} keeps this axis unused" for name in names if name in mesh.names}
+    for pin in _flat(pins):
+        used = [d for d in _one(analysis, mesh, pin) if isinstance(d, Decision) and d.axis in axes]
+        if used:
+            raise PinError(f"the pin {pin!r} uses the axis {used[0].axis!r}, which replicate= keeps unused; drop one.")
+    whole: list[Decision | Whole] = []
+    for name in names:
+        if name in axes:
+            continue
+        matched = [path for path in paths if path_matches(name, path)]
+        if not matched:
+            known = nearest(name, [*paths, *mesh.names])
+            raise PinError(f"replicate={name!r} is neither an axis of the mesh nor an argument{known}.")
+        for pattern, spec in ((p, s) for pin in _flat(pins) if isinstance(pin, Mapping) for p, s in pin.items()):
+            clash = next((path for path in matched if path_matches(pattern, path)), None)
+            if clash is not None and any(_axes(entry) for entry in spec):
+                raise PinError(f"the pin {pattern!r}: {spec} shards {clash}, which replicate={name!r} keeps whole.")
+        whole += [Whole(axis, name) for axis in mesh.names]
+    return axes, whole
+
+
 def _flat(pins: Pin) -> list[Any]:
     if pins is None:
         return []

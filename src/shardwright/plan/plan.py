@@ -14,23 +14,24 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from shardwright._console import plain_text
 from shardwright.analysis import Analysis, analyse_program
 from shardwright.apply import Annotation, Sharded, export_annotated, named, spec
-from shardwright.cost import CostModel, DevicePrices, Estimate, make_estimate
+from shardwright.cost import Cost, CostModel, DevicePrices, Estimate, make_estimate
 from shardwright.devices import Device
 from shardwright.errors import PlanError, nearest
 from shardwright.frontend.paths import leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule
 from shardwright.plan.mesh import check_mesh, device_mesh
+from shardwright.search import Search
 from shardwright.space import Decision, Whole, resolve
 from shardwright.space.decisions import path_matches
-from shardwright.spmd import Collective, MeshShape, Partitioned, Places, partition_program
+from shardwright.spmd import Collective, MeshShape, Partitioned, Places, State, partition_program
 
 if TYPE_CHECKING:
-    from shardwright.verify.report import Verdict
+    from shardwright.verify.report import CompilerVerdict, Verdict
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Decisions about ``fn(*args)`` on a mesh. Made by ``sw.evaluate`` or ``sw.load``.
+    """Decisions about ``fn(*args)`` on a mesh. Made by ``sw.partition``, ``sw.evaluate`` or ``sw.load``.
 
     ``args`` are shapes alone. ``decisions`` are in order: the first on an axis that a tensor has takes the axis.
     """
@@ -47,6 +48,12 @@ class Plan:
     donate: tuple[int, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     """What the function was traced with: ``trip_counts``, ``rules``."""
+    search: Search | None = None
+    """How the decisions were found: seconds, evaluations, simulations, the history of the best cost."""
+    verdict: CompilerVerdict | None = None
+    """What the compiler made of it, where plans were ranked by the compiler."""
+    alternatives: tuple[Plan, ...] = ()
+    """Where plans were ranked by the compiler, the others, best first."""
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -75,14 +82,23 @@ class Plan:
     @cached_property
     def estimate(self) -> Estimate:
         """What a step costs on the device: seconds, bytes, and what they are made of."""
+        return make_estimate(self.costs, self.partitioned, self.memory_bytes)
+
+    @cached_property
+    def costs(self) -> CostModel:
+        """What prices this plan, and others of the same program on the same mesh."""
         partitioned = self.partitioned
-        model = CostModel(partitioned.places, partitioned.mesh, self.device, partitioned.state.whole)
-        return make_estimate(model, partitioned, self.memory_bytes)
+        return CostModel(partitioned.places, partitioned.mesh, self.device, partitioned.state.whole)
+
+    @property
+    def estimate_cost(self) -> Cost:
+        """The estimate's seconds and bytes alone, which are there at once."""
+        return self.costs.evaluate(self.partitioned.state)
 
     @property
     def fits(self) -> bool:
         """By the estimate, a device holds no more than it may."""
-        return self.estimate.fits
+        return self.estimate_cost.peak_bytes <= self.memory_bytes
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
@@ -211,17 +227,34 @@ def make_plan(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     result: Any,
-    analysis: Analysis,
+    places: Places,
     mesh: MeshShape,
     device: Device,
     decisions: Sequence[Decision | Whole],
+    state: State,
     *,
-    memory_bytes: int | None = None,
-    donate: Sequence[int] = (),
+    limit_bytes: int,
+    donate: Sequence[int],
     options: Mapping[str, Any],
+    costs: CostModel | None = None,
+    search: Search | None = None,
 ) -> Plan:
-    """Resolve decisions on an analysed program."""
-    state = resolve(analysis, mesh, decisions)
-    partitioned = partition_program(Places(analysis), mesh, state, DevicePrices.of(device, mesh))
-    limit = device.usable_bytes if memory_bytes is None else memory_bytes
-    return Plan(fn, args, result, analysis, partitioned, tuple(decisions), device, limit, tuple(donate), dict(options))
+    """Partition an analysed program in a state; ``decisions`` are the state in words."""
+    prices = costs.prices if costs is not None else DevicePrices.of(device, mesh)
+    partitioned = partition_program(places, mesh, state, prices)
+    plan = Plan(
+        fn,
+        args,
+        result,
+        places.analysis,
+        partitioned,
+        tuple(decisions),
+        device,
+        limit_bytes,
+        tuple(donate),
+        dict(options),
+        search,
+    )
+    if costs is not None:
+        plan.__dict__["costs"] = costs
+    return plan

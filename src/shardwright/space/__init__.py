@@ -1,6 +1,6 @@
 """The space of decisions: what can be said about a program, by a person, a tactic or a search."""
 
-from shardwright.space.decisions import Decision, Decisions, Whole, resolve
+from shardwright.space.decisions import Decision, Decisions, Whole, describe, resolve
 from shardwright.space.tactics import TACTICS, expand
 
-__all__ = ["TACTICS", "Decision", "Decisions", "Whole", "expand", "resolve"]
+__all__ = ["TACTICS", "Decision", "Decisions", "Whole", "describe", "expand", "resolve"]

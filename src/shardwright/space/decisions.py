@@ -75,6 +75,20 @@ def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
     return State(tuple(map(tuple, lists)), sets)
 
 
+def describe(analysis: Analysis, mesh: MeshShape, state: State) -> list[Decision | Whole]:
+    """A state in words: the decisions that ``resolve`` makes it from."""
+    program, names = analysis.program, [d.name for d in analysis.descriptions]
+    out: list[Decision | Whole] = []
+    for axis, entries in zip(mesh.names, state.lists, strict=True):
+        for entry in entries:
+            if entry.group >= 0:
+                out.append(Decision(axis, names[entry.group], entry.sides if any(entry.sides) else ()))
+            else:
+                kept = [v for v in state.whole[-2 - entry.group] if v in program.argument_of]
+                out.extend(Whole(axis, path) for path in paths_of(program, kept))
+    return out
+
+
 def axis_number(mesh: MeshShape, axis: str, where: str) -> int:
     """The number of an axis by its name."""
     if axis not in mesh.names:

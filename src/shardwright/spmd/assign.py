@@ -11,13 +11,16 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardwright.ir.program import Op, bits_of
 from shardwright.ir.rules import Rule
 from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reshard
 from shardwright.spmd.prices import Prices
 from shardwright.spmd.state import MeshShape, Sharding
 
-_MOST_COMBINATIONS = 256
+_MOST_WAYS = 2048
 
 
 class Assignment(NamedTuple):
@@ -60,14 +63,41 @@ class Way(NamedTuple):
     work_seconds: float
 
 
+class Ways:
+    """The ways to run the ops of a class, and what each of their tensors costs in each of them.
+
+    The seconds of moving a tensor depend on how it lies and on the way alone, not on the op's other tensors: so they
+    are a vector over the ways, worked out once for each sharding of each tensor, and a choice is a sum of vectors.
+    """
+
+    def __init__(self, ways: list[Way]) -> None:
+        self.ways = ways
+        self.work = np.array([way.work_seconds for way in ways])
+        self.factors = np.array([way.factors for way in ways])
+        self.count = int(self.factors.max(initial=-1)) + 1
+        self.moved: dict[tuple[int, Sharding], NDArray[np.float64]] = {}
+        self.allowed: dict[tuple[tuple[int, ...], ...], NDArray[np.intp] | None] = {}
+
+    def among(self, candidates: tuple[tuple[int, ...], ...]) -> NDArray[np.intp] | None:
+        """Those in which every axis splits one of its candidates, or none; None if these are all."""
+        if candidates not in self.allowed:
+            inside = np.ones(len(self.ways), bool)
+            for axis, found in enumerate(candidates):
+                usable = np.zeros(self.count + 1, bool)
+                usable[[-1, *found]] = True  # no factor at all is -1, and so the last
+                inside &= usable[self.factors[:, axis]]
+            self.allowed[candidates] = None if inside.all() else np.flatnonzero(inside)
+        return self.allowed[candidates]
+
+
 class Assigner:
     """Chooses how ops run on a mesh. What was worked out once, for a class of ops or for a tensor, is remembered."""
 
     def __init__(self, mesh: MeshShape, prices: Prices) -> None:
         self.mesh, self.prices = mesh, prices
         self._known: dict[Problem, Assignment] = {}
-        self._ways: dict[tuple[int, tuple[tuple[int, ...], ...]], list[Way]] = {}
-        self._way_of: dict[tuple[int, tuple[int, ...]], Way] = {}
+        self._all_ways: dict[int, Ways | None] = {}
+        self._some_ways: dict[tuple[int, tuple[tuple[int, ...], ...]], Ways] = {}
         self._moves: dict[tuple[float, Sharding, tuple[int, ...], Sharding], tuple[tuple[Move, ...], float]] = {}
 
     def assign(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
@@ -79,26 +109,21 @@ class Assigner:
 
     def _cheapest(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
         sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
-        ways = self._ways.get((problem.shape_class, problem.candidates))
-        if ways is None:
-            ways = self._ways[problem.shape_class, problem.candidates] = [
-                self._way(op, problem.shape_class, factors, sizes, shapes)
-                for factors in _combinations(op.rule, problem.candidates, self.mesh)
-                if not (op.kind == "convolution" and _miscompiled(op.rule, factors))
-            ]
-        best, least = ways[0], math.inf
-        for way in ways:  # no axis at all is always the first of them
-            seconds = way.work_seconds
-            for _, moved in self._around(way, problem, sizes):
-                seconds += moved
-                if seconds >= least:
-                    break
-            else:
-                if seconds < least:
-                    best, least = way, seconds
+        ways = self._ways(op, problem, sizes, shapes)
+        count = len(problem.operands)
+        seconds = ways.work
+        for t, sharding in enumerate((*problem.operands, *problem.results)):
+            if t >= count or not problem.free[t]:
+                moved = ways.moved.get((t, sharding))
+                if moved is None:
+                    moved = ways.moved[t, sharding] = self._seconds(ways, t, count, sharding, sizes[t])
+                seconds = seconds + moved
+        allowed = ways.among(problem.candidates)
+        # No axis at all is the first of the ways: of equals, the one that splits least.
+        number = int(seconds.argmin()) if allowed is None else int(allowed[seconds[allowed].argmin()])
+        best = ways.ways[number]
         found = list(self._around(best, problem, sizes))
         moves = tuple([moves for moves, _ in found])
-        count = len(problem.operands)
         after_seconds = sum([seconds for _, seconds in found[count:]])
         return Assignment(
             best.factors,
@@ -108,8 +133,56 @@ class Assigner:
             moves[:count],
             moves[count:],
             after_seconds,
-            least,
+            float(seconds[number]),
         )
+
+    def _ways(
+        self, op: Op, problem: Problem, sizes: Sequence[float], shapes: Sequence[tuple[tuple[int, ...], str]]
+    ) -> Ways:
+        """All ways to run an op, or, on a mesh with so many axes that they are too many, those of the problem."""
+        number = problem.shape_class
+        if number not in self._all_ways:
+            every = frozenset(range(len(op.rule.sizes)))
+            own = tuple(every)
+            choices = tuple(candidates(op.rule, own, every, size) for size in self.mesh.sizes)
+            few = math.prod(len(found) + 1 for found in choices) <= _MOST_WAYS
+            self._all_ways[number] = self._make_ways(op, choices, sizes, shapes) if few else None
+        ways = self._all_ways[number]
+        if ways is not None:
+            return ways
+        key = (number, problem.candidates)
+        if key not in self._some_ways:
+            self._some_ways[key] = self._make_ways(op, problem.candidates, sizes, shapes)
+        return self._some_ways[key]
+
+    def _make_ways(
+        self,
+        op: Op,
+        choices: tuple[tuple[int, ...], ...],
+        sizes: Sequence[float],
+        shapes: Sequence[tuple[tuple[int, ...], str]],
+    ) -> Ways:
+        return Ways(
+            [
+                self._way(op, factors, sizes, shapes)
+                for factors in _combinations(op.rule, choices, self.mesh)
+                if not (op.kind == "convolution" and _miscompiled(op.rule, factors))
+            ]
+        )
+
+    def _seconds(self, ways: Ways, t: int, count: int, sharding: Sharding, size: float) -> NDArray[np.float64]:
+        """Of moving a tensor that lies, or must lie, in this way, for each of the ways."""
+        known = self._moves
+        out = []
+        for way in ways.ways:
+            have, partial, want = (
+                (sharding, (), way.operands[t]) if t < count else (way.results[t - count], way.partial, sharding)
+            )
+            if have == want and not partial:
+                out.append(0.0)
+            else:
+                out.append((known.get((size, have, partial, want)) or self._move(size, have, partial, want))[1])
+        return np.array(out)
 
     def _around(self, way: Way, problem: Problem, sizes: Sequence[float]) -> Iterator[tuple[tuple[Move, ...], float]]:
         """The moves of each operand, then of each result, and their seconds."""
@@ -140,14 +213,10 @@ class Assigner:
     def _way(
         self,
         op: Op,
-        shape_class: int,
         factors: tuple[int, ...],
         sizes: Sequence[float],
         shapes: Sequence[tuple[tuple[int, ...], str]],
     ) -> Way:
-        known = self._way_of.get((shape_class, factors))
-        if known is not None:
-            return known
         rule = op.rule
         shardings = [
             tuple(tuple(a for a, f in enumerate(factors) if dim[:1] == (f,)) for dim in dims) for dims in rule.tensors
@@ -155,14 +224,13 @@ class Assigner:
         split = math.prod(self.mesh.sizes[a] for a, f in enumerate(factors) if f >= 0)
         touched = sum(local_bytes(sizes[t], s, self.mesh) for t, s in enumerate(shardings))
         count = len(op.operands)
-        way = self._way_of[shape_class, factors] = Way(
+        return Way(
             factors,
             tuple(shardings[:count]),
             tuple(shardings[count:]),
             tuple(a for a, f in enumerate(factors) if f in rule.reduction),
             self.prices.work_seconds(op, shapes[0][1], split, touched),
         )
-        return way
 
 
 _NOTHING: tuple[tuple[Move, ...], float] = ((), 0.0)
@@ -192,7 +260,7 @@ def candidates(rule: Rule, groups: tuple[int, ...], on_list: frozenset[int], axi
 
 def _combinations(rule: Rule, candidates: tuple[tuple[int, ...], ...], mesh: MeshShape) -> Iterator[tuple[int, ...]]:
     choices = [(-1, *found) for found in candidates]
-    if math.prod(map(len, choices)) > _MOST_COMBINATIONS:  # many axes: the first few of each axis's list do
+    if math.prod(map(len, choices)) > _MOST_WAYS:  # many axes: the first few of each axis's list do
         choices = [found[:3] for found in choices]
     for factors in product(*choices):
         if all(

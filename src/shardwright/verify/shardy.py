@@ -14,7 +14,7 @@ from shardwright.apply import annotated_module
 from shardwright.apply.annotate import TAG
 from shardwright.ir.program import Source, bits_of
 from shardwright.ir.sources import Sources
-from shardwright.spmd import MeshShape
+from shardwright.spmd import MeshShape, Partitioned
 from shardwright.spmd.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
 from shardwright.verify.report import Verdict
 
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 AGREEMENT = 0.10
 _AXIS = re.compile(r'"([^"]+)"(?::\(\d+\)(\d+))?')
 """An axis by its name, or a part of one: ``"x":(1)2``."""
-_PIPELINE = (
-    "sdy-propagation-pipeline,"
-    "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives)"
-)
+EXPLICIT = "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives)"
+_PIPELINE = f"sdy-propagation-pipeline,{EXPLICIT}"
 _KINDS = {
     "sdy.all_gather": ALL_GATHER,
     "sdy.all_reduce": ALL_REDUCE,
@@ -39,9 +37,13 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class ShardyCollective:
-    """A collective in Shardy's program: ``bytes`` that each device sends, once, and how often."""
+    """A collective in Shardy's program: ``bytes`` that each device sends, once, and how often.
+
+    ``axes`` are numbers of the mesh's axes.
+    """
 
     kind: str
+    axes: tuple[int, ...]
     bytes: float
     times: int
     source: Source
@@ -74,11 +76,16 @@ def shardy_collectives(plan: Plan, platform: str = "cpu") -> tuple[ShardyCollect
     """What Shardy's own passes turn the annotated module into."""
     _, module, partitioned, _ = annotated_module(plan.sharded, platform)
     _jax.run_passes(module.module, _PIPELINE)
+    return read_collectives(module.module, partitioned)
+
+
+def read_collectives(module: Any, partitioned: Partitioned) -> tuple[ShardyCollective, ...]:
+    """The collectives of a module whose ops are numbered as those of the program."""
     trips = {loop.op: loop.trips for loop in partitioned.program.loops}
     sources = Sources()
     functions = {
         _jax.ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
-        for op in module.module.regions[0].blocks[0].operations
+        for op in module.regions[0].blocks[0].operations
         if op.operation.name == "func.func"
     }
     out: list[ShardyCollective] = []
@@ -87,9 +94,9 @@ def shardy_collectives(plan: Plan, platform: str = "cpu") -> tuple[ShardyCollect
         for view in block.operations:
             op = view.operation
             if op.name in _KINDS:
-                for kind, sent in _sent(op, plan.partitioned.mesh):
+                for kind, axes, sent in _sent(op, partitioned.mesh):
                     if sent:
-                        out.append(ShardyCollective(kind, sent, times, sources.of(op.location, caller)))
+                        out.append(ShardyCollective(kind, axes, sent, times, sources.of(op.location, caller)))
             elif op.name == "func.call":
                 callee = functions[_jax.ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
                 visit(callee.regions[0].blocks[0], times, sources.of(op.location, caller))
@@ -98,39 +105,49 @@ def shardy_collectives(plan: Plan, platform: str = "cpu") -> tuple[ShardyCollect
                 for region in op.regions:
                     visit(region.blocks[0], times * trips.get(number, 1), caller)
 
-    with module.module.context:
+    with module.context:
         main = functions["main"]
         visit(main.regions[0].blocks[0], 1, Source())
     return tuple(out)
 
 
-def _sent(op: Any, mesh: MeshShape) -> list[tuple[str, float]]:
+def _sent(op: Any, mesh: MeshShape) -> list[tuple[str, tuple[int, ...], float]]:
     """What each device sends for one of Shardy's collectives, by the same ring formulas as for our own."""
     sizes = dict(zip(mesh.names, mesh.sizes, strict=True))
 
     def ways(axes: Iterable[tuple[str, str]]) -> int:
         return math.prod(int(part) if part else sizes[axis] for axis, part in axes)
 
+    def numbers(axes: Iterable[tuple[str, str]]) -> tuple[int, ...]:
+        return tuple(sorted({mesh.names.index(axis) for axis, _ in axes}))
+
     type_ = op.results[0].type
     total = math.prod(type_.shape) * bits_of(str(type_.element_type)) / 8
     local = total / ways(_axes(op, "out_sharding"))
     kind = _KINDS[op.name]
     if kind == ALL_GATHER:
-        n = ways(_axes(op, "gathering_axes"))
-        return [(kind, local * (n - 1) / n)]
+        axes = _axes(op, "gathering_axes")
+        n = ways(axes)
+        return [(kind, numbers(axes), local * (n - 1) / n)]
     if kind == REDUCE_SCATTER:
-        return [(kind, local * (ways(_axes(op, "reduce_scatter_axes")) - 1))]
+        axes = _axes(op, "reduce_scatter_axes")
+        return [(kind, numbers(axes), local * (ways(axes) - 1))]
     if kind == ALL_TO_ALL:
-        n = ways(_axes(op, "params"))
-        return [(kind, local * (n - 1) / n)]
+        axes = _axes(op, "params")
+        n = ways(axes)
+        return [(kind, numbers(axes), local * (n - 1) / n)]
     if kind == ALL_REDUCE:
         # Where each device keeps only a slice of the sum, this counts a reduce-scatter over the axes of the slice and
         # an all-reduce of the smaller rest over the others. The TPU compiler was seen to take the axes apart and to
         # slice in between, but with an all-reduce in the first place, over groups of two.
         scattered = _sliced_axes(op)
-        n, m = ways(scattered), ways(_axes(op, "reduction_axes") - scattered)
-        return [(REDUCE_SCATTER, local * (n - 1) / n), (ALL_REDUCE, 2 * local / n * (m - 1) / m)]
-    return [(kind, local)]
+        others = _axes(op, "reduction_axes") - scattered
+        n, m = ways(scattered), ways(others)
+        return [
+            (REDUCE_SCATTER, numbers(scattered), local * (n - 1) / n),
+            (ALL_REDUCE, numbers(others), 2 * local / n * (m - 1) / m),
+        ]
+    return [(kind, tuple(range(len(mesh.names))), local)]
 
 
 def _axes(op: Any, attribute: str) -> set[tuple[str, str]]:

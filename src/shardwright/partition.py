@@ -1,0 +1,107 @@
+"""``sw.partition``: a JAX function and a mesh in, a plan that fits out. Each stage in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shardwright._collector import collector_paused
+from shardwright._progress import search_bar
+from shardwright.cost import CostModel
+from shardwright.devices import Device, find_device, parse_bytes
+from shardwright.infeasible import infeasible
+from shardwright.ir.loops import TripCounts
+from shardwright.plan import Plan
+from shardwright.plan.mesh import mesh_shape
+from shardwright.plan.pins import as_decisions, check_specs, replicated
+from shardwright.rerank import FEW_COMPILED, FEW_EXPLICIT, by_compiler, by_shardy
+from shardwright.search import find_state, parameters_of
+from shardwright.space import describe, resolve
+from shardwright.spmd import State
+from shardwright.traced import Traced, platform_of
+
+
+def partition(
+    fn: Callable[..., Any],
+    *args: Any,
+    mesh: Any,
+    device: str | Device | None = None,
+    memory: int | str | None = None,
+    donate: Sequence[int] | int = (),
+    pin: Any = None,
+    replicate: Any = (),
+    seconds: float | None = None,
+    simulations: int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    rerank: str | None = None,
+    platform: str | None = None,
+    trip_counts: TripCounts = None,
+    rules: Mapping[str, str] | None = None,
+) -> Plan:
+    """Find the fastest plan for ``fn(*args)`` on a mesh of devices that fits their memory.
+
+    Args:
+        fn: a JAX callable.
+        *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``; only shapes are looked at.
+        mesh: a dict such as ``{"data": 4, "model": 4}``, a jax ``Mesh`` or ``AbstractMesh``.
+        device: a preset's name such as ``"tpu-v5e"`` (``shardwright devices`` lists them) or a ``sw.Device``; by
+            default what JAX's default backend runs on.
+        memory: bytes that a device may hold, or ``"12GiB"``; by default what is usable of the device's memory.
+        donate: positions of arguments whose buffers may be reused, as ``donate_argnums`` of ``jax.jit``.
+        pin: what is decided already, and stays: specs by argument path (``{"batch.tokens": P("data")}``), tactics
+            (``"megatron:model"``), decisions, or a list of these. The search does the rest.
+        replicate: arguments (paths, prefixes, globs) or mesh axes that stay whole.
+        seconds: of search, at most; 0 plans with the pins alone. By default the search ends by itself, and the same
+            seed gives the same plan.
+        simulations: of the tree search; by default until it meets nothing better.
+        seed: of the search.
+        progress: True shows a bar, False does not; by default on a terminal.
+        rerank: a target such as ``"tpu:v5e:4x4"``: the best few plans are compiled for it, and the best by the
+            compiler's own figures is returned, with the others in ``plan.alternatives``.
+        platform: what to lower for while planning; by default the device's.
+        trip_counts: as in ``sw.analyse``.
+        rules: as in ``sw.analyse``.
+
+    Raises:
+        InfeasibleError: nothing was found that fits; it says what would help.
+        PinError: a pin names what is not there, or clashes with another.
+
+    """
+    found, shape = find_device(device), mesh_shape(mesh)
+    limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
+    traced = Traced.of(fn, args, donate, platform or platform_of(found), trip_counts, rules)
+
+    kept_axes, kept_arguments = replicated(traced.analysis, shape, replicate, pin)
+    pinned = as_decisions(traced.analysis, shape, [kept_arguments, pin])
+    start, parameters = resolve(traced.analysis, shape, pinned), parameters_of(traced.analysis)
+    start = State(start.lists, (*start.whole, parameters) if parameters else start.whole)
+
+    with collector_paused():
+        costs = CostModel(traced.places, shape, found, start.whole)
+        with search_bar(progress, seconds, limit_bytes) as watch:
+            outcome = find_state(
+                traced.analysis,
+                costs,
+                start,
+                limit_bytes,
+                parameters_whole=len(start.whole) - 1 if parameters else None,
+                kept=kept_axes,
+                seconds=seconds,
+                simulations=simulations,
+                seed=seed,
+                few=FEW_EXPLICIT if rerank is None else FEW_COMPILED,
+                watch=watch,
+            )
+
+    def plan_of(state: State) -> Plan:
+        words = describe(traced.analysis, shape, state)
+        return traced.plan(shape, found, limit_bytes, words, state=state, costs=costs, search=outcome.search)
+
+    if not outcome.few:
+        raise infeasible(traced, plan_of(outcome.best))
+    plans = [plan_of(state) for state in outcome.few]
+    check_specs(plans[0].partitioned, pin)
+    if rerank is not None:
+        return by_compiler(plans, rerank, progress)
+    return by_shardy(traced.module, plans)

@@ -1,0 +1,61 @@
+"""The best few plans, ranked again by those who will carry them out: Shardy's partitioner, or the whole compiler."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from shardwright._progress import compile_bar
+from shardwright.errors import PlanError
+from shardwright.ir.build import ReadModule
+from shardwright.plan import Plan
+from shardwright.spmd.collectives import Move
+from shardwright.verify.compile import verify_compiled
+from shardwright.verify.explicit import explicit_collectives
+from shardwright.verify.report import CompilerVerdict
+
+FEW_EXPLICIT, FEW_COMPILED = 3, 4
+"""How many plans are ranked again."""
+_WITHIN = 0.03
+"""Only plans this close to the best: Shardy has its own mind about collectives, but not that much."""
+
+
+def by_shardy(module: ReadModule, plans: Sequence[Plan]) -> Plan:
+    """The best of plans, with the collectives that Shardy makes of their shardings in place of our own."""
+    least = plans[0].estimate_cost.step_seconds
+    close = [plan for plan in plans if plan.estimate_cost.step_seconds <= (1 + _WITHIN) * least]
+    if len(close) == 1:
+        return close[0]
+    return min(close, key=lambda plan: plan.estimate_cost.compute_seconds + shardy_seconds(module, plan))
+
+
+def shardy_seconds(module: ReadModule, plan: Plan) -> float:
+    """Seconds of communication by Shardy's explicit collectives, at our prices."""
+    prices = plan.costs.prices
+    found = explicit_collectives(module, plan.partitioned)
+    return sum(prices.move_seconds(Move(c.kind, c.axes, c.bytes)) * c.times for c in found)
+
+
+def by_compiler(plans: Sequence[Plan], on: str, progress: bool | None) -> Plan:
+    """Compile plans for a target, and return the fastest that fits, by the compiler's own figures.
+
+    The others are its ``alternatives``, those that the compiler refuses last.
+    """
+    judged: list[Plan] = []
+    with compile_bar(progress, len(plans), on) as tick:
+        for plan in plans:
+            judged.append(dataclasses.replace(plan, verdict=verify_compiled(plan, on)))
+            tick(judged[-1])
+    judged.sort(key=lambda plan: _rank(plan.verdict))
+    best, others = judged[0], tuple(judged[1:])
+    if best.verdict is None or not best.verdict.ok:
+        reasons = "; ".join(dict.fromkeys(plan.verdict.message for plan in judged if plan.verdict))
+        raise PlanError(f"the compiler for {on} takes none of the best {len(judged)} plans: {reasons}.")
+    return dataclasses.replace(best, alternatives=others)
+
+
+def _rank(verdict: CompilerVerdict | None) -> tuple[bool, float, float]:
+    if verdict is None or not verdict.ok:
+        return True, 0.0, 0.0
+    seconds = verdict.step_seconds if verdict.step_seconds is not None else verdict.comm_seconds
+    return False, seconds or 0.0, float(verdict.peak_bytes or 0)

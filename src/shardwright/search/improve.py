@@ -1,0 +1,132 @@
+"""Local improvement: change one thing about a state for as long as that makes it better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardwright.search.actions import Actions
+from shardwright.search.lists import Lists, replaced
+from shardwright.search.scores import Found, Scores
+from shardwright.spmd import Entry
+
+
+def improve(scores: Scores, start: Lists, actions: Actions) -> Found:
+    """The state that no single change makes better."""
+    current = _found(scores, start)
+    place = tried = 0
+    moves = list(neighbours(current.lists, actions))
+    while tried < len(moves):
+        new = _found(scores, moves[place % len(moves)])
+        place, tried = place + 1, tried + 1
+        if scores.better(new, current):  # go on with the same kind of change: it is likely to help again
+            current, tried = new, 0
+            place %= len(moves)
+            moves = list(neighbours(current.lists, actions))
+    return current
+
+
+def neighbours(lists: Lists, actions: Actions) -> Iterator[Lists]:
+    """Every state that is one change away."""
+    yield from _without(lists)
+    yield from _with_tactic(lists, actions)
+    yield from _on_all_axes(lists, actions)
+    yield from _between_axes(lists, actions)
+    yield from _on_one_axis(lists, actions)
+
+
+def _without(lists: Lists) -> Iterator[Lists]:
+    """An entry dropped, or put in another place."""
+    for axis, entries in enumerate(lists):
+        for k in range(len(entries)):
+            rest = (*entries[:k], *entries[k + 1 :])
+            yield replaced(lists, axis, rest)
+            for position in range(len(entries)):
+                if position != k:
+                    yield replaced(lists, axis, _inserted(rest, position, entries[k]))
+
+
+def _with_tactic(lists: Lists, actions: Actions) -> Iterator[Lists]:
+    """The end of a list, or of all lists, exchanged for a tactic."""
+    longest = max(map(len, lists))
+    for name in dict.fromkeys(name for found in actions.tactics for name in found):
+        for k in range(longest + 1):
+            changed = [
+                _cut(entries, k, found[name]) if name in found else entries
+                for entries, found in zip(lists, actions.tactics, strict=True)
+            ]
+            for axis, entries in enumerate(changed):
+                if k <= len(lists[axis]):
+                    yield replaced(lists, axis, entries)
+            yield tuple(changed)
+
+
+def _on_all_axes(lists: Lists, actions: Actions) -> Iterator[Lists]:
+    """An entry added to all lists that allow it, dropped from all, or exchanged for another in all."""
+    if len(lists) < 2:
+        return
+    groups = sorted({e.group for entries in lists for e in entries})
+    for entry in dict.fromkeys(e for found in actions.entries for e in found):
+        axes = [axis for axis, allowed in enumerate(actions.entries) if entry in allowed]
+        rest = [tuple(e for e in entries if e.group != entry.group) for entries in lists]
+        yield tuple((*r, entry) if axis in axes else r for axis, r in enumerate(rest))
+        yield tuple((entry, *r) if axis in axes else r for axis, r in enumerate(rest))
+        for group in groups:
+            if group != entry.group:
+                yield tuple(
+                    tuple(entry if e.group == group else e for e in r) if axis in axes else r
+                    for axis, r in enumerate(rest)
+                )
+    for group in groups:
+        yield tuple(tuple(e for e in entries if e.group != group) for entries in lists)
+
+
+def _between_axes(lists: Lists, actions: Actions) -> Iterator[Lists]:
+    """Two lists exchanged, or an entry moved from one to another."""
+    for axis, other in _pairs(len(lists)):
+        exchanged = replaced(replaced(lists, axis, lists[other]), other, lists[axis])
+        if axis < other and _allowed(exchanged, actions):
+            yield exchanged
+        for k, entry in enumerate(lists[axis]):
+            if entry in actions.entries[other] and all(e.group != entry.group for e in lists[other]):
+                less = replaced(lists, axis, (*lists[axis][:k], *lists[axis][k + 1 :]))
+                for position in dict.fromkeys((0, len(lists[other]))):
+                    yield replaced(less, other, _inserted(lists[other], position, entry))
+
+
+def _on_one_axis(lists: Lists, actions: Actions) -> Iterator[Lists]:
+    """An entry added at either end, exchanged for another, or its conflicts resolved differently."""
+    for axis, entries in enumerate(lists):
+        have = {e.group: k for k, e in enumerate(entries)}
+        for entry in actions.entries[axis]:
+            if entry.group in have:
+                k = have[entry.group]
+                if entries[k] != entry:
+                    yield replaced(lists, axis, (*entries[:k], entry, *entries[k + 1 :]))
+                continue
+            for position in dict.fromkeys((len(entries), 0)):
+                yield replaced(lists, axis, _inserted(entries, position, entry))
+            for k in range(len(entries)):
+                yield replaced(lists, axis, (*entries[:k], entry, *entries[k + 1 :]))
+
+
+def _cut(entries: tuple[Entry, ...], k: int, tactic: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The first entries, then a tactic's."""
+    have = {e.group for e in entries[:k]}
+    return (*entries[:k], *(e for e in tactic if e.group not in have))
+
+
+def _found(scores: Scores, lists: Lists) -> Found:
+    lists = scores.order.normal(lists)
+    return Found(lists, scores.cost(lists))
+
+
+def _inserted(entries: tuple[Entry, ...], position: int, entry: Entry) -> tuple[Entry, ...]:
+    return (*entries[:position], entry, *entries[position:])
+
+
+def _pairs(count: int) -> Iterator[tuple[int, int]]:
+    return ((a, b) for a in range(count) for b in range(count) if a != b)
+
+
+def _allowed(lists: Lists, actions: Actions) -> bool:
+    return all(e in allowed for entries, allowed in zip(lists, actions.entries, strict=True) for e in entries)

@@ -1,0 +1,142 @@
+"""What a search knows: the cost of every state that it has met, the best of them, and when its time is over."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardwright.cost import Cost, CostModel
+from shardwright.search.lists import Lists, Order
+from shardwright.spmd import State
+
+_OVER, _PER_OVER = 0.2, 3.0
+"""The penalty of a state that does not fit, in the logarithm of seconds: for being over the limit at all, and for each
+factor e of it. So a state twice over the limit ranks with one that fits and takes ten times as long."""
+_SAME = 1e-9
+
+
+class BudgetOver(Exception):  # noqa: N818 (nothing went wrong)
+    """The search has used up what it was given."""
+
+
+class Found(NamedTuple):
+    """A state by its lists and its cost."""
+
+    lists: Lists
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Milestone:
+    """The best state at some time of a search. ``fits`` is false before the first that does."""
+
+    seconds: float
+    evaluations: int
+    step_seconds: float
+    peak_bytes: int
+    fits: bool
+
+
+class Scores:
+    """Costs of states under a limit. ``pinned`` comes first on every axis, whatever the search puts after it."""
+
+    def __init__(
+        self,
+        costs: CostModel,
+        order: Order,
+        pinned: State,
+        limit_bytes: int,
+        *,
+        deadline: float = math.inf,
+        watch: Callable[[Scores], None] | None = None,
+    ) -> None:
+        self.costs, self.order, self.pinned, self.limit_bytes = costs, order, pinned, limit_bytes
+        self.started = time.perf_counter()
+        self.deadline, self.watch = deadline, watch
+        self.known: dict[Lists, Cost] = {}
+        self.best: Found | None = None
+        self.history: list[Milestone] = []
+
+    @property
+    def evaluations(self) -> int:
+        """States met so far."""
+        return len(self.known)
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.perf_counter() - self.started
+
+    def state(self, lists: Lists) -> State:
+        """The state that these lists, after what is pinned, make."""
+        entries = []
+        for first, then in zip(self.pinned.lists, lists, strict=True):
+            have = {e.group for e in first}
+            entries.append((*first, *[e for e in then if e.group not in have]) if first else then)
+        return State(tuple(entries), self.pinned.whole)
+
+    def cost(self, lists: Lists) -> Cost:
+        """The cost of a state."""
+        lists = self.order.normal(lists)
+        cost = self.known.get(lists)
+        if cost is None:
+            if time.perf_counter() > self.deadline and self.best is not None:
+                raise BudgetOver
+            cost = self.known[lists] = self.costs.evaluate(self.state(lists))
+            self._remember(Found(lists, cost))
+            if self.watch is not None:
+                self.watch(self)
+        return cost
+
+    def value(self, lists: Lists) -> float:
+        """For the tree search: higher is better, and what does not fit is worth less the more it is over."""
+        cost = self.cost(lists)
+        over = cost.peak_bytes / self.limit_bytes
+        penalty = _OVER + _PER_OVER * math.log(over) if over > 1 else 0.0
+        return -math.log(cost.step_seconds or 1e-12) - penalty
+
+    def rank(self, cost: Cost) -> tuple[int, float]:
+        """Lower is better: first what fits, then what is fast; what does not fit, by how much it is over."""
+        return max(cost.peak_bytes - self.limit_bytes, 0), cost.step_seconds
+
+    def better(self, new: Found, old: Found) -> bool:
+        """Less over the limit, or faster, or as fast with less memory or fewer decisions."""
+        (over, seconds), (old_over, old_seconds) = self.rank(new.cost), self.rank(old.cost)
+        if over != old_over:
+            return over < old_over
+        if abs(seconds - old_seconds) > _SAME * old_seconds:
+            return seconds < old_seconds
+        return _size(new) < _size(old)
+
+    def distinct(self, count: int, apart: float = 1e-6) -> list[Found]:
+        """The best states that fit, none of them just another way to say the same: seconds differ by this part."""
+        fitting = [Found(k, c) for k, c in self.known.items() if c.peak_bytes <= self.limit_bytes]
+        fitting.sort(key=lambda f: (f.cost.step_seconds, *_size(f)))
+        out: list[Found] = []
+        for found in fitting:
+            if all(abs(found.cost.step_seconds - o.cost.step_seconds) > apart * o.cost.step_seconds for o in out[-1:]):
+                out.append(found)
+                if len(out) == count:
+                    break
+        return out
+
+    def _remember(self, found: Found) -> None:
+        if self.best is None or self.better(found, self.best):
+            self.best = found
+            cost = found.cost
+            self.history.append(
+                Milestone(
+                    self.seconds,
+                    self.evaluations,
+                    cost.step_seconds,
+                    cost.peak_bytes,
+                    cost.peak_bytes <= self.limit_bytes,
+                )
+            )
+
+
+def _size(found: Found) -> tuple[int, int, Lists]:
+    return found.cost.peak_bytes, sum(map(len, found.lists)), found.lists

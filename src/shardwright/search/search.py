@@ -1,0 +1,162 @@
+"""The search for a state: warm starts from tactics, Monte Carlo tree search, local improvement."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from shardwright.analysis import Analysis
+from shardwright.cost import Cost, CostModel
+from shardwright.mcts import search as tree_search
+from shardwright.search.actions import Actions, find_actions
+from shardwright.search.improve import improve
+from shardwright.search.scores import BudgetOver, Found, Milestone, Scores
+from shardwright.search.space import Space
+from shardwright.spmd import State
+
+SIMULATIONS = 1000
+_PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 3000, 5, 50
+"""A tree search ends after so many states for each action without one that is better, divided by how many classes of
+ops there are to price: it can afford more where a state is cheap."""
+_MOST_ROUNDS = 16
+_STARTS = 2
+"""From how many of the best states local improvement sets out."""
+_ROUNDS_WITHOUT_GAIN = 2
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a search went. ``history`` are its milestones, ``pruned`` what it left alone and why.
+
+    ``ended`` is why it ended: "converged", "exhausted" (every state was seen), "simulations", "seconds" or
+    "interrupted".
+    """
+
+    seconds: float
+    evaluations: int
+    simulations: int
+    history: tuple[Milestone, ...]
+    ended: str
+    actions: Actions = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The best state, the best few that fit (none, if the best does not), and how the search went."""
+
+    best: State
+    cost: Cost
+    few: tuple[State, ...]
+    search: Search
+
+
+def find_state(
+    analysis: Analysis,
+    costs: CostModel,
+    pinned: State,
+    limit_bytes: int,
+    *,
+    parameters_whole: int | None = None,
+    kept: Mapping[str, str] | None = None,
+    seconds: float | None = None,
+    simulations: int | None = None,
+    seed: int = 0,
+    few: int = 1,
+    watch: Callable[[Scores], None] | None = None,
+) -> Outcome:
+    """Search. ``costs`` must know the sets of ``pinned.whole``, of which ``parameters_whole`` is one.
+
+    Without ``seconds`` the result depends on the seed alone. An interrupt (Ctrl-C) ends the search, not the program.
+    """
+    actions = find_actions(analysis, costs.mesh, kept=kept)
+    space = Space(analysis, costs, actions, pinned.whole, parameters_whole)
+    deadline = math.inf if seconds is None else time.perf_counter() + seconds
+    scores = Scores(costs, space.order, pinned, limit_bytes, deadline=deadline, watch=watch)
+    progress = _Progress(scores, math.inf if simulations is not None else _patience(space, costs))
+    try:
+        scores.cost(space.root)
+        if seconds != 0 and simulations != 0:
+            ended = _rounds(space, scores, progress, seconds, simulations, seed)
+        else:
+            ended = "seconds" if seconds == 0 else "simulations"
+    except BudgetOver:
+        ended = "seconds"
+    except KeyboardInterrupt:
+        if scores.best is None:
+            raise
+        ended = "interrupted"
+    assert scores.best is not None
+    search = Search(
+        scores.seconds, scores.evaluations, progress.simulations, tuple(scores.history), ended, space.actions
+    )
+    states = tuple(scores.state(found.lists) for found in _few(scores, few))
+    return Outcome(scores.state(scores.best.lists), scores.best.cost, states, search)
+
+
+def _patience(space: Space, costs: CostModel) -> float:
+    share = _PATIENCE / max(len(costs.classes.ops.keys), 1)
+    return len(space.steps) * min(max(share, _LEAST_PATIENCE), _MOST_PATIENCE)
+
+
+class _Progress:
+    """Counts simulations, and ends a tree search that has met nothing better for a while."""
+
+    def __init__(self, scores: Scores, patience: float) -> None:
+        self.scores, self.patience, self.simulations = scores, patience, 0
+        self.last_gain = 0
+
+    def after(self, simulation: int) -> bool:
+        """Whether to end the tree search after this simulation."""
+        self.simulations += 1
+        latest = self.scores.history[-1].evaluations if self.scores.history else 0
+        self.last_gain = max(self.last_gain, latest, self.scores.evaluations if simulation == 1 else 0)
+        return self.scores.evaluations - self.last_gain > self.patience
+
+
+def _rounds(
+    space: Space, scores: Scores, progress: _Progress, seconds: float | None, simulations: int | None, seed: int
+) -> str:
+    """Tree search and local improvement in turn; with seconds to fill, again until nothing better comes of it."""
+    for _, lists in space.combinations():
+        scores.cost(lists)
+    _improve_best(space, scores)
+    rounds_without_gain = 0
+    for number in range(_MOST_ROUNDS):
+        before = scores.best
+        count = (SIMULATIONS if simulations is None else simulations) << number
+        result = tree_search(space.game(scores.value), simulations=count, seed=seed + number, after=progress.after)
+        _improve_best(space, scores)
+        if result.exhausted:
+            return "exhausted"
+        if simulations is not None:
+            return "simulations"
+        if seconds is None:
+            return "converged"
+        rounds_without_gain = 0 if scores.best is not before else rounds_without_gain + 1
+        if rounds_without_gain >= _ROUNDS_WITHOUT_GAIN:
+            break
+        progress.patience *= 2
+    return "converged"
+
+
+def _improve_best(space: Space, scores: Scores) -> None:
+    for found in _starts(scores):
+        improve(scores, found.lists, space.actions)
+
+
+def _few(scores: Scores, count: int) -> list[Found]:
+    """The best states that fit, the very best first."""
+    found = scores.distinct(count)
+    if not found or scores.best is None:
+        return []
+    return [scores.best, *(f for f in found[1:])]
+
+
+def _starts(scores: Scores) -> list[Found]:
+    """The best states that fit; then, or where nothing fits, those that are over the limit by least."""
+    found = scores.distinct(_STARTS, apart=0.01)
+    over = [Found(k, c) for k, c in scores.known.items() if c.peak_bytes > scores.limit_bytes]
+    over.sort(key=lambda f: (-scores.value(f.lists), f.lists))
+    return [*found, *over[: _STARTS if not found else 1]]

@@ -1,0 +1,90 @@
+"""The states of a program on a mesh, as a search sees them: single entries and whole tactics to add to lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from shardwright.analysis import Analysis
+from shardwright.cost import CostModel
+from shardwright.errors import PinError
+from shardwright.mcts import Game
+from shardwright.search.actions import Actions
+from shardwright.search.lists import Lists, Order, added
+from shardwright.search.warm import as_entries, combinations, tactics_by_axis
+from shardwright.space.carried import carried_results
+from shardwright.space.roles import Roles
+from shardwright.spmd import Entry, keep_whole
+
+
+class Step(NamedTuple):
+    """An action of the tree search: one entry, or a whole tactic's, at the end of an axis's list."""
+
+    axis: int
+    entries: tuple[Entry, ...]
+
+
+class Space:
+    """A program's states on a mesh, as a search sees them."""
+
+    def __init__(
+        self,
+        analysis: Analysis,
+        costs: CostModel,
+        actions: Actions,
+        whole: tuple[frozenset[int], ...] = (),
+        parameters_whole: int | None = None,
+    ) -> None:
+        self.whole = whole
+        self.order = Order(costs.classes.places)
+        keep = () if parameters_whole is None else (keep_whole(parameters_whole),)
+        entries = tuple((*found, *keep) if found else () for found in actions.entries)
+        allowed = [{e.group for e in found} for found in entries]
+        tactics: list[Mapping[str, tuple[Entry, ...]]] = []
+        for axis, by_name in enumerate(tactics_by_axis(analysis, costs.mesh)):
+            named = {n: as_entries(analysis, decisions, parameters_whole) for n, decisions in by_name.items()}
+            kept = {n: tuple(e for e in given if e.group in allowed[axis]) for n, given in named.items()}
+            tactics.append({n: given for n, given in kept.items() if given})
+        self.actions = Actions(entries, actions.pruned, tuple(tactics))
+        singles = [Step(axis, (entry,)) for axis, found in enumerate(entries) for entry in found]
+        macros = [
+            Step(axis, given)
+            for axis, named in enumerate(tactics)
+            for given in dict.fromkeys(named.values())
+            if len(given) > 1
+        ]
+        self.steps = [*singles, *macros]
+        self.root: Lists = ((),) * len(costs.mesh.sizes)
+        self._steps: dict[Lists, list[Step]] = {}
+
+    def game(self, value: Callable[[Lists], float]) -> Game[Lists, Step]:
+        """The space as a game for the tree search."""
+        return Game(self.root, self._actions, self._apply, lambda lists: lists, value)
+
+    def combinations(self) -> Iterator[tuple[tuple[str, ...], Lists]]:
+        """One tactic, or none, for each axis, by their names."""
+        return combinations(self.actions.tactics)
+
+    def _actions(self, lists: Lists) -> list[Step]:
+        found = self._steps.get(lists)
+        if found is None:
+            have = [{e.group for e in entries} for entries in lists]
+            found = [s for s in self.steps if any(e.group not in have[s.axis] for e in s.entries)]
+            self._steps[lists] = found
+        return found
+
+    def _apply(self, lists: Lists, step: Step) -> Lists:
+        return self.order.normal(added(lists, step.axis, *step.entries))
+
+
+def parameters_of(analysis: Analysis) -> frozenset[int]:
+    """The parameters, with the results that they become, of a program that has optimizer state beside them."""
+    roles = Roles(analysis)
+    try:
+        state = set(roles.weights) - set(roles.parameters)
+    except PinError:
+        return frozenset()
+    if not any(analysis.program.values[v].shape for v in state):
+        return frozenset()
+    carried = carried_results(analysis.program)
+    return frozenset(roles.parameters).union(*(carried.get(v, ()) for v in roles.parameters))

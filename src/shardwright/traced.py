@@ -1,0 +1,85 @@
+"""A function that was traced and analysed: what every way to a plan starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from shardwright.analysis import Analysis, analyse_program
+from shardwright.cost import CostModel
+from shardwright.devices import Device
+from shardwright.frontend.trace import Lowering, lower, read
+from shardwright.ir.build import ReadModule
+from shardwright.ir.loops import TripCounts
+from shardwright.plan import Plan, make_plan
+from shardwright.space import Decisions, resolve
+from shardwright.spmd import MeshShape, Places, State
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A function that was traced and analysed, and with what."""
+
+    fn: Callable[..., Any]
+    lowering: Lowering
+    module: ReadModule
+    analysis: Analysis
+    donate: tuple[int, ...]
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        donate: Sequence[int] | int,
+        platform: str | None,
+        trip_counts: TripCounts,
+        rules: Mapping[str, str] | None,
+    ) -> Traced:
+        """Trace, read and analyse."""
+        lowering = lower(fn, args, platform)
+        positions = (donate,) if isinstance(donate, int) else tuple(donate)
+        module = read(fn, lowering, donate=positions, trip_counts=trip_counts, rules=rules)
+        options = {"trip_counts": trip_counts, "rules": rules}
+        return cls(fn, lowering, module, analyse_program(module.program), positions, options)
+
+    @cached_property
+    def places(self) -> Places:
+        """The groups of every dimension and factor."""
+        return Places(self.analysis)
+
+    def plan(
+        self,
+        mesh: MeshShape,
+        device: Device,
+        limit_bytes: int,
+        decisions: Decisions,
+        *,
+        state: State | None = None,
+        costs: CostModel | None = None,
+        **more: Any,
+    ) -> Plan:
+        """The plan of decisions; ``state`` is what they amount to and ``costs`` what prices it, if that is known."""
+        return make_plan(
+            self.fn,
+            self.lowering.shapes,
+            self.lowering.result,
+            self.places,
+            mesh,
+            device,
+            decisions,
+            state if state is not None else resolve(self.analysis, mesh, decisions),
+            limit_bytes=limit_bytes,
+            donate=self.donate,
+            options=self.options,
+            costs=costs,
+            **more,
+        )
+
+
+def platform_of(device: Device) -> str:
+    """What JAX calls the platform of a device."""
+    return {"gpu": "cuda"}.get(device.platform, device.platform)
