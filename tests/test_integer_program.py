@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
-from shardwright.baselines import integer_program as ip
+from shardwright.baselines.integer_program import build_problem, choose_shardings, integer_program, undominated
 from shardwright.cost import Cost, CostModel
 from shardwright.devices import find_device
 from shardwright.models import build
@@ -65,12 +65,12 @@ def replicated(costs) -> Cost:
 @pytest.mark.parametrize("part", [None, 0.5, 0.3])
 def test_it_finds_what_enumeration_finds(case, mesh, part):
     costs = model_of(*case, mesh=mesh)
-    problem = ip.build_problem(costs)
+    problem = build_problem(costs)
     whole = problem.memory.peak([0] * len(problem.graph.seconds))  # the first strategy of a node splits nothing
     limit = AMPLE if part is None else int(part * whole)
     best = brute_force(problem, limit)
     assert math.isfinite(best)
-    choice = ip.choose_shardings(costs, limit)
+    choice = choose_shardings(costs, limit)
     assert choice.note == "optimal"
     assert choice.seconds == pytest.approx(best, rel=2e-3)  # within the gap at which the solver stops
     assert choice.seconds == pytest.approx(problem.graph.total(choice.chosen))
@@ -78,7 +78,7 @@ def test_it_finds_what_enumeration_finds(case, mesh, part):
 
 
 def test_a_matmul_has_one_node_for_each_argument_and_one_for_itself():
-    problem = ip.build_problem(model_of(*MATMUL, mesh={"a": 8}))
+    problem = build_problem(model_of(*MATMUL, mesh={"a": 8}))
     # Whole or either dimension; whole, rows, columns, depth all-reduced, depth scattered onto either dimension.
     assert [len(found) for found in problem.graph.seconds] == [3, 3, 6]
     assert set(problem.graph.edges) == {(0, 2), (1, 2)} and not problem.graph.shared
@@ -91,7 +91,7 @@ def test_a_matmul_has_one_node_for_each_argument_and_one_for_itself():
 
 
 def test_what_two_users_want_alike_is_moved_once():
-    problem = ip.build_problem(model_of(*TWO_USES, mesh={"a": 4}))
+    problem = build_problem(model_of(*TWO_USES, mesh={"a": 4}))
     (shared,) = problem.graph.shared
     (one, wants), (other, also) = shared.users
     x = shared.node
@@ -104,8 +104,8 @@ def test_what_two_users_want_alike_is_moved_once():
 
 
 def test_dominated_strategies_are_not_needed():
-    problem = ip.build_problem(model_of(*TWO_USES, mesh={"a": 4}))
-    left = ip.undominated(problem.graph, problem.memory)
+    problem = build_problem(model_of(*TWO_USES, mesh={"a": 4}))
+    left = undominated(problem.graph, problem.memory)
     assert sum(map(len, left)) < sum(map(len, problem.graph.seconds))
     for limit in (AMPLE, int(0.5 * problem.memory.peak([0] * len(left)))):
         assert brute_force(problem, limit, left) == pytest.approx(brute_force(problem, limit), rel=1e-9, abs=1e-8)
@@ -113,13 +113,33 @@ def test_dominated_strategies_are_not_needed():
 
 def test_less_memory_gives_a_smaller_plan_until_there_is_none():
     costs = model_of(*MATMUL, mesh={"a": 2, "b": 4})
-    ample = ip.choose_shardings(costs, AMPLE)
-    tight = ip.choose_shardings(costs, int(0.7 * ample.peak_bytes))
+    ample = choose_shardings(costs, AMPLE)
+    tight = choose_shardings(costs, int(0.7 * ample.peak_bytes))
     assert tight.peak_bytes <= 0.7 * ample.peak_bytes
     assert tight.seconds >= ample.seconds * (1 - 1e-3)
-    nothing = ip.integer_program(costs, 1000)
+    nothing = integer_program(costs, 1000)
     assert nothing.cost is None and not nothing.fits(1000)
     assert nothing.note.startswith("infeasible")
+
+
+def test_copies_can_be_priced_by_the_byte():
+    costs = model_of(*MATMUL, mesh={"a": 8})
+    free, priced = build_problem(costs).graph, build_problem(costs, seconds_per_byte=1e-9).graph
+    more = priced.edges[0, 2] - free.edges[0, 2]
+    assert more[1, 0] == pytest.approx(1e-9 * 2048 * 4096 * 4)  # x whole, from its rows
+    assert more[0].max() == 0.0  # from x whole to a part of it: nothing is copied
+
+
+def test_a_choice_that_does_not_fit_with_its_copies_says_so():
+    def two_layers(x, v, w):
+        return jnp.tanh(jnp.tanh(x @ v) @ w)
+
+    costs = model_of(two_layers, f32(16384, 1024), f32(1024, 8192), f32(8192, 1024), mesh={"a": 4})
+    limit = 200_000_000
+    assert choose_shardings(costs, limit).peak_bytes <= limit
+    baseline = integer_program(costs, limit)
+    assert baseline.cost.peak_bytes > limit and not baseline.fits(limit)
+    assert baseline.note.startswith("does not fit")
 
 
 @pytest.fixture(scope="module")
@@ -130,11 +150,11 @@ def gpt():
 
 @pytest.fixture(scope="module")
 def gpt_choice(gpt):
-    return ip.choose_shardings(gpt, replicated(gpt).peak_bytes)
+    return choose_shardings(gpt, replicated(gpt).peak_bytes)
 
 
 def test_it_says_so_where_time_is_up(gpt):
-    baseline = ip.integer_program(gpt, AMPLE, seconds=0.0)
+    baseline = integer_program(gpt, AMPLE, seconds=0.0)
     assert baseline.note.startswith(("time limit", "optimal"))
     assert (baseline.cost is None) == ("nothing found" in baseline.note)
 
@@ -144,7 +164,7 @@ def test_on_small_models_it_is_no_worse_than_replicated(name):
     fn, args, options = build(name, preset="tiny")
     costs = model_of(fn, *args, mesh={"data": 2, "model": 4}, **options)
     whole = replicated(costs)
-    baseline = ip.integer_program(costs, whole.peak_bytes)
+    baseline = integer_program(costs, whole.peak_bytes)
     assert baseline.name == "integer program" and "nodes" in baseline.note
     assert baseline.fits(whole.peak_bytes)
     assert baseline.cost.step_seconds <= whole.step_seconds * (1 + 1e-9)
@@ -184,4 +204,4 @@ def test_the_same_program_gives_the_same_choice():
     fn, args, options = build("mlp", preset="tiny")
     costs = model_of(fn, *args, mesh={"data": 2, "model": 4}, **options)
     limit = replicated(costs).peak_bytes // 2
-    assert ip.choose_shardings(costs, limit).shardings == ip.choose_shardings(costs, limit).shardings
+    assert choose_shardings(costs, limit).shardings == choose_shardings(costs, limit).shardings

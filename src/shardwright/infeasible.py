@@ -2,11 +2,143 @@
 
 from __future__ import annotations
 
-from shardwright.errors import InfeasibleError
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from shardwright.analysis.present import human_bytes
+from shardwright.cost import Cost
+from shardwright.errors import InfeasibleError, PinError, TraceError
 from shardwright.plan import Plan
+from shardwright.space.carried import carried_results
+from shardwright.space.roles import Roles
+from shardwright.spmd import MeshShape
 from shardwright.traced import Traced
 
+Again = Callable[[Traced, MeshShape], Cost]
+"""The best cost of a program on a mesh, by a short search under the same pins."""
 
-def infeasible(traced: Traced, smallest: Plan) -> InfeasibleError:
+_SHOWN, _HALVINGS, _DOUBLINGS = 4, 4, 3
+_WORTH = 0.05
+"""Of the peak: what recomputing must free to be worth a sentence."""
+_ENOUGH_SECONDS = 30.0
+"""Nobody waits longer than that for advice."""
+
+
+def infeasible(traced: Traced, smallest: Plan, again: Again) -> InfeasibleError:
     """The error for a program whose smallest plan found does not fit."""
-    return InfeasibleError("no", 0, 0, smallest, [])
+    estimate, limit = smallest.estimate, smallest.memory_bytes
+    needed = estimate.peak_bytes
+    held = ", ".join(f"{a.name} ({a.what}, {human_bytes(a.bytes)})" for a in estimate.alive[:_SHOWN])
+    advice = []
+    stop = time.perf_counter() + _ENOUGH_SECONDS
+    for sentence in _advice(traced, smallest, again):
+        advice.append(sentence)
+        if time.perf_counter() > stop:
+            break
+    message = (
+        f"no plan fits: the smallest that was found needs {human_bytes(needed)} on each device, "
+        f"{human_bytes(needed - limit)} more than the limit of {human_bytes(limit)}; at its peak it holds {held}"
+    )
+    message += f". What would help: {'; '.join(advice)}." if advice else "."
+    return InfeasibleError(message, needed, limit, smallest, advice)
+
+
+def _advice(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
+    yield from _donation(traced, smallest, again)
+    yield from _recomputing(smallest)
+    yield from _smaller_batch(traced, smallest, again)
+    yield from _larger_mesh(traced, smallest, again)
+
+
+def _donation(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
+    """Arguments that come back as results could be overwritten."""
+    program, carried = traced.analysis.program, carried_results(traced.analysis.program)
+    names = traced.lowering.names
+    positions = []
+    for k, name in enumerate(names):
+        own = [a for a in program.arguments if a.path == name or a.path.startswith((f"{name}.", f"{name}["))]
+        size = sum(program.values[a.value].bytes for a in own)
+        back = sum(program.values[a.value].bytes for a in own if a.value in carried)
+        if k not in traced.donate and own and back > 0.5 * size:
+            positions.append(k)
+    if positions:
+        donate = tuple(sorted({*traced.donate, *positions}))
+        cost = again(traced.again(donate=donate), smallest.partitioned.mesh)
+        yield f"donate={donate}, so that results reuse these arguments' memory: {_needs(cost, smallest)}"
+
+
+def _recomputing(smallest: Plan) -> Iterator[str]:
+    """What the forward pass keeps for the backward pass could be computed again."""
+    model, program = smallest.costs, smallest.analysis.program
+    state = smallest.partitioned.state
+    view, rows = model.view(state.lists), model.rows(state.lists)
+    position = int(model.at[int(np.argmax(rows))])
+    kept = 0.0
+    for buffer in model.classes.buffers.temporary:
+        v = buffer.value
+        if not buffer.start <= position <= buffer.end or program.values[v].op < 0 or program.source_of(v).backward:
+            continue
+        if any(program.ops[o].source.backward for o in program.users[v]):
+            c = model.classes.of_value[v]
+            kept += model.bytes_in(c, model.sharding(c, view)) * buffer.scale
+    peak = smallest.estimate.peak_bytes
+    if kept > _WORTH * peak:
+        yield (
+            f"jax.checkpoint around the layers, which would free up to {human_bytes(kept)} that are kept for the "
+            f"backward pass: at best {human_bytes(peak - kept)}"
+        )
+
+
+def _smaller_batch(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
+    """The batch halved until it fits."""
+    try:
+        batch = Roles(traced.analysis).batch
+    except PinError:
+        return
+    size = traced.analysis.descriptions[batch].size
+    places = {
+        f"{a.path}[{d}]"
+        for a in traced.analysis.program.arguments
+        for d, g in enumerate(traced.places.of_value[a.value])
+        if g == batch
+    }
+    for halving in range(1, _HALVINGS + 1):
+        parts = 2**halving
+        if size % parts or size // parts < 1:
+            return
+        shapes = traced.shrunk(places, parts)
+        try:
+            cost = again(traced.again(shapes=shapes), smallest.partitioned.mesh)
+        except (TraceError, PinError):  # the function does not take another batch, or a pin does not
+            return
+        if cost.peak_bytes <= smallest.memory_bytes or halving == _HALVINGS:
+            yield f"a batch of {size // parts} in place of {size}: {_needs(cost, smallest)}"
+            return
+
+
+def _larger_mesh(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
+    """One axis after another doubled, always the one that helps most."""
+    mesh = smallest.partitioned.mesh
+    for doubling in range(1, _DOUBLINGS + 1):
+        tried: list[tuple[Cost, MeshShape]] = []
+        for axis in range(len(mesh.sizes)):
+            sizes = tuple(size * 2 if a == axis else size for a, size in enumerate(mesh.sizes))
+            larger = MeshShape(mesh.names, sizes)
+            try:
+                tried.append((again(traced, larger), larger))
+            except PinError:
+                continue
+        if not tried:
+            return
+        cost, mesh = min(tried, key=lambda found: (found[0].peak_bytes, found[1].sizes))
+        if cost.peak_bytes <= smallest.memory_bytes or doubling == _DOUBLINGS:
+            axes = dict(zip(mesh.names, mesh.sizes, strict=True))
+            yield f"the mesh {axes} of {mesh.devices} devices: {_needs(cost, smallest)}"
+            return
+
+
+def _needs(cost: Cost, smallest: Plan) -> str:
+    fits = "fits" if cost.peak_bytes <= smallest.memory_bytes else "still too much"
+    return f"{human_bytes(cost.peak_bytes)} on each device ({fits})"

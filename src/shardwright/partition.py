@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shardwright._collector import collector_paused
 from shardwright._progress import search_bar
-from shardwright.cost import CostModel
+from shardwright.cost import Cost, CostModel
 from shardwright.devices import Device, find_device, parse_bytes
 from shardwright.infeasible import infeasible
 from shardwright.ir.loops import TripCounts
@@ -15,10 +16,12 @@ from shardwright.plan import Plan
 from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import as_decisions, check_specs, replicated
 from shardwright.rerank import FEW_COMPILED, FEW_EXPLICIT, by_compiler, by_shardy
-from shardwright.search import find_state, parameters_of
+from shardwright.search import Outcome, find_state, parameters_of
 from shardwright.space import describe, resolve
-from shardwright.spmd import State
+from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced, platform_of
+
+_SHORT_SECONDS = 2.0
 
 
 def partition(
@@ -71,37 +74,56 @@ def partition(
     found, shape = find_device(device), mesh_shape(mesh)
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
     traced = Traced.of(fn, args, donate, platform or platform_of(found), trip_counts, rules)
+    wish = Wish(found, limit_bytes, pin, replicate)
 
-    kept_axes, kept_arguments = replicated(traced.analysis, shape, replicate, pin)
-    pinned = as_decisions(traced.analysis, shape, [kept_arguments, pin])
-    start, parameters = resolve(traced.analysis, shape, pinned), parameters_of(traced.analysis)
-    start = State(start.lists, (*start.whole, parameters) if parameters else start.whole)
-
-    with collector_paused():
-        costs = CostModel(traced.places, shape, found, start.whole)
-        with search_bar(progress, seconds, limit_bytes) as watch:
-            outcome = find_state(
-                traced.analysis,
-                costs,
-                start,
-                limit_bytes,
-                parameters_whole=len(start.whole) - 1 if parameters else None,
-                kept=kept_axes,
-                seconds=seconds,
-                simulations=simulations,
-                seed=seed,
-                few=FEW_EXPLICIT if rerank is None else FEW_COMPILED,
-                watch=watch,
-            )
+    with search_bar(progress, seconds, limit_bytes) as watch:
+        few = FEW_EXPLICIT if rerank is None else FEW_COMPILED
+        costs, outcome = wish.search(
+            traced, shape, seconds=seconds, simulations=simulations, seed=seed, few=few, watch=watch
+        )
 
     def plan_of(state: State) -> Plan:
         words = describe(traced.analysis, shape, state)
         return traced.plan(shape, found, limit_bytes, words, state=state, costs=costs, search=outcome.search)
 
     if not outcome.few:
-        raise infeasible(traced, plan_of(outcome.best))
+        raise infeasible(traced, plan_of(outcome.best), wish.best_cost)
     plans = [plan_of(state) for state in outcome.few]
     check_specs(plans[0].partitioned, pin)
     if rerank is not None:
         return by_compiler(plans, rerank, progress)
     return by_shardy(traced.module, plans)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a plan must respect: the devices, their memory, and what the user has decided."""
+
+    device: Device
+    limit_bytes: int
+    pin: Any = None
+    replicate: Any = ()
+
+    def search(self, traced: Traced, mesh: MeshShape, **budget: Any) -> tuple[CostModel, Outcome]:
+        """The best state of a program on a mesh, and what prices it."""
+        analysis = traced.analysis
+        kept_axes, kept_arguments = replicated(analysis, mesh, self.replicate, self.pin)
+        start = resolve(analysis, mesh, as_decisions(analysis, mesh, [kept_arguments, self.pin]))
+        parameters = parameters_of(analysis)
+        whole = (*start.whole, parameters) if parameters else start.whole
+        with collector_paused():
+            costs = CostModel(traced.places, mesh, self.device, whole)
+            outcome = find_state(
+                analysis,
+                costs,
+                State(start.lists, whole),
+                self.limit_bytes,
+                parameters_whole=len(whole) - 1 if parameters else None,
+                kept=kept_axes,
+                **budget,
+            )
+        return costs, outcome
+
+    def best_cost(self, traced: Traced, mesh: MeshShape) -> Cost:
+        """The cost of what a short search finds."""
+        return self.search(traced, mesh, simulations=1, seconds=_SHORT_SECONDS)[1].cost

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import jax
+
 from shardwright.analysis import Analysis, analyse_program
 from shardwright.cost import CostModel
 from shardwright.devices import Device
+from shardwright.frontend.paths import leaf_paths
 from shardwright.frontend.trace import Lowering, lower, read
 from shardwright.ir.build import ReadModule
 from shardwright.ir.loops import TripCounts
@@ -27,6 +30,7 @@ class Traced:
     module: ReadModule
     analysis: Analysis
     donate: tuple[int, ...]
+    platform: str | None
     options: Mapping[str, Any]
 
     @classmethod
@@ -44,7 +48,31 @@ class Traced:
         positions = (donate,) if isinstance(donate, int) else tuple(donate)
         module = read(fn, lowering, donate=positions, trip_counts=trip_counts, rules=rules)
         options = {"trip_counts": trip_counts, "rules": rules}
-        return cls(fn, lowering, module, analyse_program(module.program), positions, options)
+        return cls(fn, lowering, module, analyse_program(module.program), positions, platform, options)
+
+    def again(self, *, shapes: Sequence[Any] | None = None, donate: Sequence[int] | None = None) -> Traced:
+        """The same function with arguments of other shapes, or other arguments to overwrite."""
+        return Traced.of(
+            self.fn,
+            self.lowering.shapes if shapes is None else shapes,
+            self.donate if donate is None else donate,
+            self.platform,
+            self.options["trip_counts"],
+            self.options["rules"],
+        )
+
+    def shrunk(self, places: Collection[str], parts: int) -> tuple[Any, ...]:
+        """The arguments' shapes with these dimensions (``"batch.x[0]"``) divided into parts."""
+        leaves, structure = jax.tree.flatten(self.lowering.shapes)
+        paths = leaf_paths(self.lowering.names, self.lowering.shapes)
+        out = []
+        for path, leaf in zip(paths, leaves, strict=True):
+            shape = tuple(
+                size // parts if f"{path}[{d}]" in places else size for d, size in enumerate(getattr(leaf, "shape", ()))
+            )
+            out.append(jax.ShapeDtypeStruct(shape, leaf.dtype) if shape else leaf)
+        shapes: tuple[Any, ...] = jax.tree.unflatten(structure, out)
+        return shapes
 
     @cached_property
     def places(self) -> Places:

@@ -27,8 +27,8 @@ from shardwright.cost import Cost, CostModel
 from shardwright.spmd.state import Sharding
 
 _MOST_POINTS = 50
-_MOST_ATTEMPTS = 4
-_PRICE_STEP = 4.0
+_MOST_ATTEMPTS = 6
+_FIRST_PRICE, _PRICE_STEP = 0.05, 3.0
 _GAP = 1e-3
 _NANO = 1e-9
 _DIGITS = 9
@@ -82,9 +82,12 @@ def integer_program(costs: CostModel, limit_bytes: int, *, seconds: float = 120.
             best = (cost, f"{note}; copies priced" if price else note)
         if cost.peak_bytes <= limit_bytes:
             break
-        price = _PRICE_STEP * price if price else best[0].step_seconds / limit_bytes
+        price = _PRICE_STEP * price if price else _FIRST_PRICE * cost.step_seconds / limit_bytes
     took = time.monotonic() - start
-    return Baseline("integer program", *((best[0], took, best[1]) if best else (None, took, note)))
+    if best is None:
+        return Baseline("integer program", None, took, note)
+    cost, note = best
+    return Baseline("integer program", cost, took, note if cost.peak_bytes <= limit_bytes else f"does not fit; {note}")
 
 
 @dataclass(frozen=True)
@@ -119,14 +122,14 @@ def find_memory(costs: CostModel, graph: Graph, pricing: Pricing) -> Memory:
     at = np.unique(costs.at)
     starts, ends = (np.array([span[k] for span in spans], np.int64) for k in (1, 2))
     live = (starts <= at[:, None]) & (at[:, None] <= ends)
-    sizes = np.array([costs.classes.program.values[v].bytes * scale for v, _, _, scale in spans])
+    sizes = np.array([costs.classes.program.values[v].bytes * scale for v, _, _, scale in spans], float)
     live = live[_most_alive(live, sizes)]
     fixed = np.zeros(len(live))
     of_node = [np.zeros((len(live), len(found))) for found in graph.seconds]
-    for (v, _, _, scale), where in zip(spans, live.T, strict=True):
+    for (v, _, _, scale), size, where in zip(spans, sizes.tolist(), live.T, strict=True):
         layout = graph.layouts[v]
         if layout is None:
-            fixed += where * sizes.dtype.type(costs.classes.program.values[v].bytes * scale)
+            fixed += where * size
         else:
             of_node[layout.node] += where[:, None] * (pricing.local_bytes(v, layout.shardings) * scale)
     return Memory(fixed, of_node)

@@ -9,8 +9,9 @@ from jax.sharding import PartitionSpec
 
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError, nearest
+from shardwright.ir.program import Argument
 from shardwright.space import Decision, Whole, expand
-from shardwright.space.decisions import axis_number, path_matches
+from shardwright.space.decisions import axis_number, find_group, path_matches
 from shardwright.spmd import MeshShape, Partitioned
 
 Pin = Any
@@ -31,7 +32,8 @@ def as_decisions(analysis: Analysis, mesh: MeshShape, pins: Pin) -> list[Decisio
 def check_specs(partitioned: Partitioned, pins: Pin) -> None:
     """Every spec that was pinned must be what came out; else the message names what took its place."""
     program, names = partitioned.program, partitioned.mesh.names
-    for pin in _flat(pins):
+    flat = _flat(pins)
+    for pin in flat:
         if not isinstance(pin, Mapping):
             continue
         for pattern, spec in pin.items():
@@ -41,11 +43,46 @@ def check_specs(partitioned: Partitioned, pins: Pin) -> None:
                 have = [tuple(names[a] for a in axes) for axes in partitioned.values[argument.value]]
                 want = [_axes(entry) for entry in spec]
                 want += [()] * (len(have) - len(want))
-                if sorted(map(sorted, have)) != sorted(map(sorted, want)) or have != want:
+                if have != want:
+                    other = _other_side(partitioned, flat, (pattern, spec), argument, have, want)
                     raise PinError(
-                        f"the pin {pattern!r}: {spec} clashes with the other pins: {argument.path} of shape "
+                        f"the pin {pattern!r}: {spec} clashes with {other}: {argument.path} of shape "
                         f"{list(program.values[argument.value].shape)} comes out as {tuple(have)}."
                     )
+
+
+def _other_side(
+    partitioned: Partitioned,
+    pins: list[Any],
+    this: tuple[str, Any],
+    argument: Argument,
+    have: list[tuple[str, ...]],
+    want: list[tuple[str, ...]],
+) -> str:
+    """The pin that got in the way of another, in the user's words."""
+    analysis, mesh = partitioned.places.analysis, partitioned.mesh
+    wanted = {axis: d for d, axes in enumerate(want) for axis in axes}
+    got = {axis: d for d, axes in enumerate(have) for axis in axes}
+    differing = [axis for axis in {**wanted, **got} if wanted.get(axis) != got.get(axis)]
+    if not differing:
+        return "the order of the mesh's axes, which a dimension that is split over several follows"
+    groups = partitioned.places.of_value[argument.value]
+    for pin in pins:
+        parts = [{p: s} for p, s in pin.items()] if isinstance(pin, Mapping) else [pin]
+        for part in parts:
+            if isinstance(part, dict) and this[0] in part:
+                continue
+            for decision in _one(analysis, mesh, part):
+                if decision.axis not in differing:
+                    continue
+                if isinstance(decision, Whole):
+                    blocks = decision.axis not in got and path_matches(decision.path, argument.path)
+                else:
+                    blocks = find_group(analysis, decision.dimension) == groups[got.get(decision.axis, -1)]
+                if blocks:
+                    shown = ", ".join(f"{p!r}: {s}" for p, s in part.items()) if isinstance(part, dict) else repr(part)
+                    return f"the pin {shown}"
+    return "the other pins"
 
 
 def replicated(
