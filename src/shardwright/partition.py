@@ -16,7 +16,7 @@ from shardwright.plan import Plan
 from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import as_decisions, check_specs, replicated
 from shardwright.rerank import FEW_COMPILED, FEW_EXPLICIT, by_compiler, by_shardy
-from shardwright.search import Outcome, find_state, parameters_of
+from shardwright.search import Outcome, find_keepers, find_state
 from shardwright.space import describe, resolve
 from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced, platform_of
@@ -109,8 +109,7 @@ class Wish:
         analysis = traced.analysis
         kept_axes, kept_arguments = replicated(analysis, mesh, self.replicate, self.pin)
         start = resolve(analysis, mesh, as_decisions(analysis, mesh, [kept_arguments, self.pin]))
-        parameters = parameters_of(analysis)
-        whole = (*start.whole, parameters) if parameters else start.whole
+        whole, keepers = find_keepers(analysis, start.whole)
         with collector_paused():
             costs = CostModel(traced.places, mesh, self.device, whole)
             outcome = find_state(
@@ -118,7 +117,7 @@ class Wish:
                 costs,
                 State(start.lists, whole),
                 self.limit_bytes,
-                parameters_whole=len(whole) - 1 if parameters else None,
+                keepers=keepers,
                 kept=kept_axes,
                 **budget,
             )

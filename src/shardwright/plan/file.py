@@ -32,6 +32,8 @@ def save(plan: Plan, path: str | os.PathLike[str]) -> None:
             out["argument"] = anchors[0]  # a name with a * in it is ours alone; this one the user knows
         if any(decision.sides):
             out["sides"] = list(decision.sides)
+        if decision.unless:
+            out["unless"] = decision.unless
         return out
 
     content = {
@@ -120,6 +122,6 @@ def as_decision(written: dict[str, Any], known: set[str]) -> Decision | Whole:
         name = written["dimension"]
         if name not in known and "argument" in written:
             name = written["argument"]
-        return Decision(written["axis"], name, tuple(written.get("sides", ())))
+        return Decision(written["axis"], name, tuple(written.get("sides", ())), written.get("unless", ""))
     except (KeyError, TypeError) as error:
         raise PlanError(f"the decision {written!r} is damaged: {error!r} is missing or wrong.") from None

@@ -6,7 +6,7 @@ Only what is legal and can matter; what is left out is left out with a reason.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 from shardwright.analysis import Analysis
@@ -33,11 +33,15 @@ class Pruned:
 
 @dataclass(frozen=True)
 class Actions:
-    """``entries[axis]`` are those that the search may put on an axis's list, ``tactics[axis]`` several at once."""
+    """``entries[axis]`` are those that the search may put on an axis's list, ``tactics[axis]`` several at once.
+
+    ``meets[group]`` are groups that stand beside it in some tensors: an entry may except these tensors.
+    """
 
     entries: tuple[tuple[Entry, ...], ...]
     pruned: tuple[Pruned, ...]
     tactics: tuple[Mapping[str, tuple[Entry, ...]], ...] = ()
+    meets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:

@@ -32,6 +32,7 @@ def neighbours(lists: Lists, actions: Actions) -> Iterator[Lists]:
     yield from _on_all_axes(lists, actions)
     yield from _between_axes(lists, actions)
     yield from _on_one_axis(lists, actions)
+    yield from _with_exception(lists, actions)
 
 
 def _without(lists: Lists) -> Iterator[Lists]:
@@ -87,7 +88,9 @@ def _between_axes(lists: Lists, actions: Actions) -> Iterator[Lists]:
         if axis < other and _allowed(exchanged, actions):
             yield exchanged
         for k, entry in enumerate(lists[axis]):
-            if entry in actions.entries[other] and all(e.group != entry.group for e in lists[other]):
+            if entry._replace(unless=-1) in actions.entries[other] and all(
+                e.group != entry.group for e in lists[other]
+            ):
                 less = replaced(lists, axis, (*lists[axis][:k], *lists[axis][k + 1 :]))
                 for position in dict.fromkeys((0, len(lists[other]))):
                     yield replaced(less, other, _inserted(lists[other], position, entry))
@@ -107,6 +110,20 @@ def _on_one_axis(lists: Lists, actions: Actions) -> Iterator[Lists]:
                 yield replaced(lists, axis, _inserted(entries, position, entry))
             for k in range(len(entries)):
                 yield replaced(lists, axis, (*entries[:k], entry, *entries[k + 1 :]))
+
+
+def _with_exception(lists: Lists, actions: Actions) -> Iterator[Lists]:
+    """An entry that passes by the tensors that have another group too, on its axis or on all; or no longer does."""
+    for axis, entries in enumerate(lists):
+        for k, entry in enumerate(entries):
+            for unless in (-1, *actions.meets.get(entry.group, ())):
+                if unless != entry.unless:
+                    changed = entry._replace(unless=unless)
+                    yield replaced(lists, axis, (*entries[:k], changed, *entries[k + 1 :]))
+                    yield tuple(
+                        tuple(e._replace(unless=unless) if e.group == entry.group else e for e in others)
+                        for others in lists
+                    )
 
 
 def _cut(entries: tuple[Entry, ...], k: int, tactic: tuple[Entry, ...]) -> tuple[Entry, ...]:
@@ -129,4 +146,8 @@ def _pairs(count: int) -> Iterator[tuple[int, int]]:
 
 
 def _allowed(lists: Lists, actions: Actions) -> bool:
-    return all(e in allowed for entries, allowed in zip(lists, actions.entries, strict=True) for e in entries)
+    return all(
+        e._replace(unless=-1) in allowed
+        for entries, allowed in zip(lists, actions.entries, strict=True)
+        for e in entries
+    )

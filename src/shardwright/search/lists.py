@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 from shardwright.spmd import Entry, Places
 
 Lists = tuple[tuple[Entry, ...], ...]
 
 
 class Order:
-    """Puts lists in order: two entries that no tensor has both of can change places, and so are sorted."""
+    """Puts lists in order: two entries that no tensor has both of can change places, and so are sorted.
+
+    ``meets[group]`` are the groups that stand beside it in some tensors, but not in all.
+    """
 
     def __init__(self, places: Places) -> None:
-        self._meets: set[tuple[int, int]] = set()
-        for groups in {frozenset(found) for found in places.of_value}:
-            for a, b in combinations(sorted(groups), 2):
-                self._meets.update(((a, b), (b, a)))
+        sets = {frozenset(found) - {-1} for found in places.of_value}
+        self._meets = {(a, b) for groups in sets for a in groups for b in groups if a != b}
+        alone = {(a, b) for groups in sets for a in groups for b, _ in self._meets if b not in groups}
+        self.meets: dict[int, tuple[int, ...]] = {}
+        for a, b in sorted(self._meets & alone):
+            self.meets[a] = (*self.meets.get(a, ()), b)
         self._known: dict[tuple[Entry, ...], tuple[Entry, ...]] = {}
 
     def normal(self, lists: Lists) -> Lists:

@@ -13,7 +13,7 @@ from shardwright.mcts import search as tree_search
 from shardwright.search.actions import Actions, find_actions
 from shardwright.search.improve import improve
 from shardwright.search.scores import BudgetOver, Found, Milestone, Scores
-from shardwright.search.space import Space
+from shardwright.search.space import NO_KEEPERS, Keepers, Space
 from shardwright.spmd import State
 
 SIMULATIONS = 1000
@@ -58,7 +58,7 @@ def find_state(
     pinned: State,
     limit_bytes: int,
     *,
-    parameters_whole: int | None = None,
+    keepers: Keepers = NO_KEEPERS,
     kept: Mapping[str, str] | None = None,
     seconds: float | None = None,
     simulations: int | None = None,
@@ -66,12 +66,12 @@ def find_state(
     few: int = 1,
     watch: Callable[[Scores], None] | None = None,
 ) -> Outcome:
-    """Search. ``costs`` must know the sets of ``pinned.whole``, of which ``parameters_whole`` is one.
+    """Search. ``costs`` must know the sets of ``pinned.whole``, of which ``keepers`` are some.
 
     Without ``seconds`` the result depends on the seed alone. An interrupt (Ctrl-C) ends the search, not the program.
     """
     actions = find_actions(analysis, costs.mesh, kept=kept)
-    space = Space(analysis, costs, actions, pinned.whole, parameters_whole)
+    space = Space(analysis, costs, actions, pinned.whole, keepers)
     deadline = math.inf if seconds is None else time.perf_counter() + seconds
     scores = Scores(costs, space.order, pinned, limit_bytes, deadline=deadline, watch=watch)
     progress = _Progress(scores, math.inf if simulations is not None else _patience(space, costs))

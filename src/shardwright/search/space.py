@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shardwright.analysis import Analysis
@@ -16,12 +17,26 @@ from shardwright.space.carried import carried_results
 from shardwright.space.roles import Roles
 from shardwright.spmd import Entry, keep_whole
 
+_SMALL, _TINY_BYTES = 0.005, 2**20
+"""What the small weights may make up of the bytes of all, and the most that one of the tiny among them has."""
+
 
 class Step(NamedTuple):
     """An action of the tree search: one entry, or a whole tactic's, at the end of an axis's list."""
 
     axis: int
     entries: tuple[Entry, ...]
+
+
+class Keepers(NamedTuple):
+    """Numbers of the sets of ``State.whole`` that a search may keep whole on an axis, where there are such sets."""
+
+    parameters: int | None
+    small: int | None
+    tiny: int | None
+
+
+NO_KEEPERS = Keepers(None, None, None)
 
 
 class Space:
@@ -33,19 +48,19 @@ class Space:
         costs: CostModel,
         actions: Actions,
         whole: tuple[frozenset[int], ...] = (),
-        parameters_whole: int | None = None,
+        keepers: Keepers = NO_KEEPERS,
     ) -> None:
         self.whole = whole
         self.order = Order(costs.classes.places)
-        keep = () if parameters_whole is None else (keep_whole(parameters_whole),)
+        keep = tuple(keep_whole(k) for k in keepers if k is not None)
         entries = tuple((*found, *keep) if found else () for found in actions.entries)
         allowed = [{e.group for e in found} for found in entries]
         tactics: list[Mapping[str, tuple[Entry, ...]]] = []
         for axis, by_name in enumerate(tactics_by_axis(analysis, costs.mesh)):
-            named = {n: as_entries(analysis, decisions, parameters_whole) for n, decisions in by_name.items()}
+            named = {n: as_entries(analysis, decisions, keepers.parameters) for n, decisions in by_name.items()}
             kept = {n: tuple(e for e in given if e.group in allowed[axis]) for n, given in named.items()}
             tactics.append({n: given for n, given in kept.items() if given})
-        self.actions = Actions(entries, actions.pruned, tuple(tactics))
+        self.actions = Actions(entries, actions.pruned, tuple(tactics), self.order.meets)
         singles = [Step(axis, (entry,)) for axis, found in enumerate(entries) for entry in found]
         macros = [
             Step(axis, given)
@@ -77,8 +92,18 @@ class Space:
         return self.order.normal(added(lists, step.axis, *step.entries))
 
 
-def parameters_of(analysis: Analysis) -> frozenset[int]:
-    """The parameters, with the results that they become, of a program that has optimizer state beside them."""
+def find_keepers(analysis: Analysis, whole: tuple[frozenset[int], ...]) -> tuple[tuple[frozenset[int], ...], Keepers]:
+    """The sets that a search may keep whole, after those that are there: the parameters, and what is small."""
+    numbers: list[int | None] = []
+    small, tiny = _small(analysis, math.inf), _small(analysis, _TINY_BYTES)
+    for values in (_parameters(analysis), small, tiny if tiny != small else frozenset()):
+        numbers.append(len(whole) if values else None)
+        whole = (*whole, values) if values else whole
+    return whole, Keepers(*numbers)
+
+
+def _parameters(analysis: Analysis) -> frozenset[int]:
+    """The parameters of a program that has optimizer state beside them."""
     roles = Roles(analysis)
     try:
         state = set(roles.weights) - set(roles.parameters)
@@ -86,5 +111,29 @@ def parameters_of(analysis: Analysis) -> frozenset[int]:
         return frozenset()
     if not any(analysis.program.values[v].shape for v in state):
         return frozenset()
+    return _with_results(analysis, roles.parameters)
+
+
+def _small(analysis: Analysis, most_bytes: float) -> frozenset[int]:
+    """The smallest arguments that are not data, as long as they make up next to nothing together: scales, biases.
+
+    To gather them takes as long as it takes a message to arrive, and to keep them whole takes no room.
+    """
+    try:
+        weights = Roles(analysis).weights
+    except PinError:
+        return frozenset()
+    size = {v: analysis.program.values[v].bytes for v in weights}
+    left = _SMALL * sum(size.values())
+    found = []
+    for v in sorted(weights, key=lambda v: (size[v], v)):
+        left -= size[v]
+        if left < 0 or size[v] > most_bytes:
+            break
+        found.append(v)
+    return _with_results(analysis, found) if found else frozenset()
+
+
+def _with_results(analysis: Analysis, arguments: Sequence[int]) -> frozenset[int]:
     carried = carried_results(analysis.program)
-    return frozenset(roles.parameters).union(*(carried.get(v, ()) for v in roles.parameters))
+    return frozenset(arguments).union(*(carried.get(v, ()) for v in arguments))

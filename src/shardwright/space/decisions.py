@@ -18,16 +18,19 @@ class Decision:
     """Shard a dimension, and all that is sharded with it, over an axis, after the decisions before it on that axis.
 
     ``dimension`` is a group's name, or any dimension of an argument that belongs to it (``"params.w1[1]"``). ``sides``
-    says which side is taken in each of the group's conflicts; those not said are 0.
+    says which side is taken in each of the group's conflicts; those not said are 0. Tensors that have the dimension
+    ``unless`` as well are left to the decisions after it.
     """
 
     axis: str
     dimension: str
     sides: tuple[int, ...] = ()
+    unless: str = ""
 
     def __str__(self) -> str:
         sides = f" (side{'s' * (len(self.sides) > 1)} {', '.join(map(str, self.sides))})" if any(self.sides) else ""
-        return f"{self.axis}: {self.dimension}{sides}"
+        unless = f", but not beside {self.unless}" if self.unless else ""
+        return f"{self.axis}: {self.dimension}{sides}{unless}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
         if any(side not in (0, 1) for side in decision.sides):
             raise PinError(f"a side is 0 or 1, but {decision} has {decision.sides}.")
         if all(entry.group != group for entry in lists[axis]):
-            lists[axis].append(Entry(group, (*decision.sides, *(0,) * (count - len(decision.sides)))))
+            unless = find_group(analysis, decision.unless) if decision.unless else -1
+            lists[axis].append(Entry(group, (*decision.sides, *(0,) * (count - len(decision.sides))), unless))
     sets = tuple({frozenset(values): None for values in whole if values})
     for axis, kept in enumerate(whole):
         if kept:
@@ -82,7 +86,8 @@ def describe(analysis: Analysis, mesh: MeshShape, state: State) -> list[Decision
     for axis, entries in zip(mesh.names, state.lists, strict=True):
         for entry in entries:
             if entry.group >= 0:
-                out.append(Decision(axis, names[entry.group], entry.sides if any(entry.sides) else ()))
+                unless = names[entry.unless] if entry.unless >= 0 else ""
+                out.append(Decision(axis, names[entry.group], entry.sides if any(entry.sides) else (), unless))
             else:
                 kept = [v for v in state.whole[-2 - entry.group] if v in program.argument_of]
                 out.extend(Whole(axis, path) for path in paths_of(program, kept))

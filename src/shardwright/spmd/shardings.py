@@ -93,7 +93,7 @@ def shard_value(
             if entry.group in kept:
                 break
             dims = [d for d, g in enumerate(groups) if g == entry.group]
-            if not dims:
+            if not dims or (entry.unless >= 0 and entry.unless in groups):
                 continue
             d = winner(dims, pairs, entry.sides) if len(dims) > 1 else dims[0]
             if shape[d] % (mesh.sizes[axis] * mesh.ways(tuple(taken[d]))) == 0:

@@ -46,11 +46,13 @@ class MeshShape:
 class Entry(NamedTuple):
     """A group on an axis's list; ``sides[k]`` is the side taken in the group's k-th conflict.
 
-    A negative group stands for a set of values that stay whole: see ``keep_whole``.
+    Tensors that have the group ``unless`` as well pass the entry by. A negative group stands for a set of values that
+    stay whole: see ``keep_whole``.
     """
 
     group: int
     sides: tuple[int, ...] = ()
+    unless: int = -1
 
 
 def keep_whole(number: int) -> Entry:
