@@ -3,8 +3,8 @@
     python benchmarks/judged.py --rows rows.jsonl                      compile what is not in the file yet
     python benchmarks/judged.py --rows rows.jsonl --no-compile --write docs/benchmarks/judged.md
 
-Needs the tpu extra, and no TPU. For every built-in model, the plan that `sw.partition` finds and the best combination of
-one tactic an axis (by the same cost model, of those that fit) are compiled ahead of time for 16 TPU v5e. Bytes are the
+Needs the tpu extra, and no TPU. For every built-in model, the plan that `sw.partition` finds and the best combination
+of one tactic an axis (by the same cost model, of those that fit) are compiled ahead of time for 16 TPU v5e. Bytes are the
 compiler's; seconds are its own cycles plus the collectives of its final program on the links of the topology. Scanned
 models have their full size; those whose layers are unrolled are shorter, because they take the compiler long.
 """
@@ -35,7 +35,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt": ("gpt", {}),
     "gpt gemma-2b": ("gpt", {"preset": "gemma-2b"}),
     "gpt gemma-7b": ("gpt", {"preset": "gemma-7b"}),
-    "gpt, long context": ("gpt", LONG),
+    "gpt long context": ("gpt", LONG),
     "mlp": ("mlp", {}),
     "itx": ("itx", {}),
     "vit": ("vit", {}),

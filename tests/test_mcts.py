@@ -76,7 +76,7 @@ def test_the_value_of_children_leads_the_way() -> None:
 def test_a_state_met_on_a_random_play_is_kept() -> None:
     values = {frozenset(range(k)): 0.0 for k in range(5)} | {frozenset(range(5)): 1.0}
     game = Game(0, lambda k: [1] if k < 5 else [], lambda k, a: k + a, lambda k: k, lambda k: values[frozenset(range(k))])
-    result = search(game, simulations=1, settings=Settings(rollout_stop=0.0))
+    result = search(game, simulations=1, settings=Settings(rollout_stop=0.0, rollout_steps=9))
     assert (result.state, result.value) == (5, 1.0)
 
 

@@ -91,18 +91,20 @@ class _Writer:
     def constrain_results(self) -> set[int]:
         """Where a result is brought to another sharding than its op works with, say first how the op works.
 
-        Shardy would rather run the op so that it makes the result as wanted, whatever that costs on the other side.
-        Partial sums have no sharding to name, so those it finds by itself.
+        Shardy would rather run the op so that it makes the result as wanted, whatever that costs on the other side, and
+        XLA would gather weights for it. Partial sums have no sharding to name; what they are reduced to has.
         """
         done: set[int] = set()
         for operation, op, assignment in zip(
             self.read.operations, self.program.ops, self.plan.assignments, strict=True
         ):
-            if assignment is None or assignment.partial:
+            if assignment is None:
                 continue
-            for v, own, moves in zip(op.results, assignment.results, assignment.after, strict=True):
+            for k, v in enumerate(op.results):
+                own = assignment.made(k, self.plan.values[v])
                 # A convolution must not be talked into a split that it was kept from, not even for a local slice.
-                needed = moves or (op.kind == "convolution" and own != self.plan.values[v])
+                needed = assignment.after[k] if not assignment.partial else own != self.plan.values[v]
+                needed = needed or (op.kind == "convolution" and own != self.plan.values[v])
                 if not needed or self.program.free[v]:
                     continue
                 value = self.read.value(v)

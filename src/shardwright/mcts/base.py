@@ -52,6 +52,6 @@ class Settings:
     optimism: float = 0.5
     width: int = 8
     widening: float = 1.0
-    rollout_steps: int = 6
+    rollout_steps: int = 2
     rollout_stop: float = 0.2
     rollout_draws: int = 3

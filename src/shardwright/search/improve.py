@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from shardwright.search.actions import Actions
@@ -9,13 +10,18 @@ from shardwright.search.lists import Lists, replaced
 from shardwright.search.scores import Found, Scores
 from shardwright.spmd import Entry
 
+_SHORT = 6
+"""The first entries of a list decide about most tensors: what is tried with every entry of a short list is tried with
+these alone of a longer one."""
 
-def improve(scores: Scores, start: Lists, actions: Actions) -> Found:
-    """The state that no single change makes better."""
+
+def improve(scores: Scores, start: Lists, actions: Actions, most: float = math.inf) -> Found:
+    """The state that no single change makes better, or the best after ``most`` new states."""
     current = _found(scores, start)
+    limit = scores.evaluations + most
     place = tried = 0
     moves = list(neighbours(current.lists, actions))
-    while tried < len(moves):
+    while tried < len(moves) and scores.evaluations < limit:
         new = _found(scores, moves[place % len(moves)])
         place, tried = place + 1, tried + 1
         if scores.better(new, current):  # go on with the same kind of change: it is likely to help again
@@ -41,14 +47,14 @@ def _without(lists: Lists) -> Iterator[Lists]:
         for k in range(len(entries)):
             rest = (*entries[:k], *entries[k + 1 :])
             yield replaced(lists, axis, rest)
-            for position in range(len(entries)):
-                if position != k:
+            for position in range(len(entries)) if len(entries) <= _SHORT else (0, k - 1, k + 1, len(entries) - 1):
+                if position not in (k, -1, len(entries)):
                     yield replaced(lists, axis, _inserted(rest, position, entries[k]))
 
 
 def _with_tactic(lists: Lists, actions: Actions) -> Iterator[Lists]:
     """The end of a list, or of all lists, exchanged for a tactic."""
-    longest = max(map(len, lists))
+    longest = min(max(map(len, lists)), _SHORT)
     for name in dict.fromkeys(name for found in actions.tactics for name in found):
         for k in range(longest + 1):
             changed = [
@@ -65,7 +71,7 @@ def _on_all_axes(lists: Lists, actions: Actions) -> Iterator[Lists]:
     """An entry added to all lists that allow it, dropped from all, or exchanged for another in all."""
     if len(lists) < 2:
         return
-    groups = sorted({e.group for entries in lists for e in entries})
+    groups = sorted({e.group for entries in lists for e in entries[:_SHORT]})
     for entry in dict.fromkeys(e for found in actions.entries for e in found):
         axes = [axis for axis, allowed in enumerate(actions.entries) if entry in allowed]
         rest = [tuple(e for e in entries if e.group != entry.group) for entries in lists]
@@ -108,14 +114,14 @@ def _on_one_axis(lists: Lists, actions: Actions) -> Iterator[Lists]:
                 continue
             for position in dict.fromkeys((len(entries), 0)):
                 yield replaced(lists, axis, _inserted(entries, position, entry))
-            for k in range(len(entries)):
+            for k in range(min(len(entries), _SHORT)):
                 yield replaced(lists, axis, (*entries[:k], entry, *entries[k + 1 :]))
 
 
 def _with_exception(lists: Lists, actions: Actions) -> Iterator[Lists]:
     """An entry that passes by the tensors that have another group too, on its axis or on all; or no longer does."""
     for axis, entries in enumerate(lists):
-        for k, entry in enumerate(entries):
+        for k, entry in enumerate(entries[:_SHORT]):
             for unless in (-1, *actions.meets.get(entry.group, ())):
                 if unless != entry.unless:
                     changed = entry._replace(unless=unless)

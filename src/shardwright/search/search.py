@@ -20,6 +20,8 @@ SIMULATIONS = 1000
 _PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 3000, 5, 50
 """A tree search ends after so many states for each action without one that is better, divided by how many classes of
 ops there are to price: it can afford more where a state is cheap."""
+_CHANGES, _LEAST_CHANGES = 2_000_000, 1000
+"""New states that one local improvement may meet: at least so many, and more where there are few classes of ops."""
 _MOST_ROUNDS = 16
 _STARTS = 2
 """From how many of the best states local improvement sets out."""
@@ -119,15 +121,16 @@ def _rounds(
     space: Space, scores: Scores, progress: _Progress, seconds: float | None, simulations: int | None, seed: int
 ) -> str:
     """Tree search and local improvement in turn; with seconds to fill, again until nothing better comes of it."""
+    most = max(_CHANGES / len(scores.costs.classes.ops.keys), _LEAST_CHANGES)
     for _, lists in space.combinations():
         scores.cost(lists)
-    _improve_best(space, scores)
+    _improve_best(space, scores, most)
     rounds_without_gain = 0
     for number in range(_MOST_ROUNDS):
         before = scores.best
         count = (SIMULATIONS if simulations is None else simulations) << number
         result = tree_search(space.game(scores.value), simulations=count, seed=seed + number, after=progress.after)
-        _improve_best(space, scores)
+        _improve_best(space, scores, most)
         if result.exhausted:
             return "exhausted"
         if simulations is not None:
@@ -138,12 +141,13 @@ def _rounds(
         if rounds_without_gain >= _ROUNDS_WITHOUT_GAIN:
             break
         progress.patience *= 2
+        most *= 2
     return "converged"
 
 
-def _improve_best(space: Space, scores: Scores) -> None:
+def _improve_best(space: Space, scores: Scores, most: float) -> None:
     for found in _starts(scores):
-        improve(scores, found.lists, space.actions)
+        improve(scores, found.lists, space.actions, most)
 
 
 def _few(scores: Scores, count: int) -> list[Found]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shardwright.ir.program import Op, bits_of
 from shardwright.ir.rules import Rule
-from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reshard
+from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reduced, reshard
 from shardwright.spmd.prices import Prices
 from shardwright.spmd.state import MeshShape, Sharding
 
@@ -38,6 +38,10 @@ class Assignment(NamedTuple):
     after: tuple[tuple[Move, ...], ...]
     after_seconds: float
     seconds: float
+
+    def made(self, result: int, wanted: Sharding) -> Sharding:
+        """How the op leaves a result, partial sums reduced, before it is brought to another sharding."""
+        return reduced(self.results[result], self.partial, wanted)
 
 
 class Problem(NamedTuple):

@@ -75,19 +75,25 @@ def reduce_partial(
 ) -> tuple[Move, ...]:
     """From partial sums over some axes to a sharding: reduce-scatter onto an axis's new dimension, else all-reduce."""
     moves: list[Move] = []
-    place_want = {axis: d for d, axes in enumerate(want) for axis in axes}
-    scattered = [list(axes) for axes in have]
+    wanted = {axis for axes in want for axis in axes}
     size = local_bytes(total_bytes, have, mesh)
-    onto = tuple(axis for axis in partial if axis in place_want)
+    onto = tuple(axis for axis in partial if axis in wanted)
     if onto:
         n = mesh.ways(onto)
         moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n))
         size /= n
-        for axis in onto:
-            scattered[place_want[axis]].append(axis)
-    rest = tuple(axis for axis in partial if axis not in place_want)
+    rest = tuple(axis for axis in partial if axis not in wanted)
     if rest:
         n = mesh.ways(rest)
         moves.append(Move(ALL_REDUCE, rest, 2 * size * (n - 1) / n))
-    now = tuple(tuple(sorted(axes)) for axes in scattered)
-    return (*moves, *reshard(total_bytes, now, want, mesh))
+    return (*moves, *reshard(total_bytes, reduced(have, partial, want), want, mesh))
+
+
+def reduced(have: Sharding, partial: tuple[int, ...], want: Sharding) -> Sharding:
+    """How partial sums lie once they are reduced: scattered over the axes that they are to have anyway."""
+    place_want = {axis: d for d, axes in enumerate(want) for axis in axes}
+    out = [list(axes) for axes in have]
+    for axis in partial:
+        if axis in place_want:
+            out[place_want[axis]].append(axis)
+    return tuple(tuple(sorted(axes)) for axes in out)

@@ -93,12 +93,11 @@ class _Writer:
             for t, (want, moves) in enumerate(zip(assignment.operands, assignment.before, strict=True)):
                 if moves:
                     self._constrain_use(operation, t, want, op.region)
-            if not assignment.partial:
-                self._constrain_results(operation, op.results, assignment.after)
-                shardings = [
-                    own if moves else planned
-                    for own, planned, moves in zip(assignment.results, shardings, assignment.after, strict=True)
-                ]
+            self._constrain_results(operation, op.results, assignment.after)
+            shardings = [
+                assignment.made(k, planned) if moves else planned
+                for k, (planned, moves) in enumerate(zip(shardings, assignment.after, strict=True))
+            ]
         if operation.results:
             operation.attributes["sdy.sharding"] = self._per_value(shardings)
         if op.regions:
