@@ -343,7 +343,7 @@ def run_contender(rows: Rows, case: Case, contender: str, limit_bytes: int, budg
     shown = (
         f"{1e3 * best['step_seconds']:.3f} ms, {best['peak_bytes'] / GIB:.3f} GiB" if best["step_seconds"] else "none"
     )
-    fits = "" if best["fits"] or limit_bytes == 1 else ", does not fit"
+    fits = "" if best["fits"] or best["step_seconds"] is None or limit_bytes == 1 else ", does not fit"
     took = row["found"][-1]["seconds"]
     print(f"{case}: {contender}: {shown}{fits}, {took:.2f} s {row['found'][-1]['note']}", flush=True)
 

@@ -40,6 +40,10 @@ Rows = NDArray[np.int64]
 """Bytes at each point of the program."""
 
 
+_MOST_KEPT_ROWS = 2**27
+"""Numbers of bytes at points, eight bytes each, that are remembered before all are forgotten."""
+
+
 class Cost(NamedTuple):
     """Of a state. ``peak_bytes`` is the most that a device holds at any point."""
 
@@ -145,13 +149,6 @@ class Family:
     units: list[Unit] = field(default_factory=list)
     known: dict[Lists, FamilyPart] = field(default_factory=dict)
 
-    def price(self, lists: Lists, points: int, numbers: dict[tuple[int, Lists], int]) -> FamilyPart:
-        """The family's part of the cost, from memory if these lists were met before."""
-        part = self.known.get(lists)
-        if part is None:
-            part = self.known[lists] = self.add_up(View(lists, numbers), points)
-        return part
-
     def add_up(self, view: View, points: int) -> FamilyPart:
         """The family's part of the cost."""
         compute = comm = 0.0
@@ -197,9 +194,12 @@ class CostModel:
         for f, family in enumerate(self.families):
             for group in family.groups:
                 self._of_group.setdefault(group, []).append(f)
+        self.priced_units = 0
+        """How many prices of classes have been worked out: what the time of evaluations goes by, on any machine."""
+        self._kept_rows = 0
         empty: Lists = ((),) * len(mesh.sizes)
         self._lists = empty
-        self._parts = [family.price(empty, len(self.at), self._parts_seen) for family in self.families]
+        self._parts = [family.add_up(View(empty, self._parts_seen), len(self.at)) for family in self.families]
         self._rows: Rows = np.zeros(len(self.at), np.int64)
         for part in self._parts:
             self._rows += part.rows
@@ -247,13 +247,26 @@ class CostModel:
         rows, parts, points = self._rows, self._parts, len(self.at)
         for f in families:
             family = self.families[f]
-            part = family.price(project(lists, family.groups), points, self._parts_seen)
+            own = project(lists, family.groups)
+            part = family.known.get(own)
+            if part is None:
+                part = family.known[own] = family.add_up(View(own, self._parts_seen), points)
+                self.priced_units += len(family.units)
+                self._kept_rows += points
             before = parts[f]
             if part is not before:
                 rows += part.rows
                 rows -= before.rows
                 parts[f] = part
         self._lists = lists
+        if self._kept_rows > _MOST_KEPT_ROWS:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Give back the memory of prices that may never be asked for again."""
+        for family in self.families:
+            family.known.clear()
+        self._kept_rows = 0
 
     # What classes cost.
 

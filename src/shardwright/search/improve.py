@@ -15,13 +15,12 @@ _SHORT = 6
 these alone of a longer one."""
 
 
-def improve(scores: Scores, start: Lists, actions: Actions, most: float = math.inf) -> Found:
-    """The state that no single change makes better, or the best after ``most`` new states."""
+def improve(scores: Scores, start: Lists, actions: Actions, most_work: float = math.inf) -> Found:
+    """The state that no single change makes better, or the best when that much work has been done (``Scores.work``)."""
     current = _found(scores, start)
-    limit = scores.evaluations + most
     place = tried = 0
     moves = list(neighbours(current.lists, actions))
-    while tried < len(moves) and scores.evaluations < limit:
+    while tried < len(moves) and scores.work < most_work:
         new = _found(scores, moves[place % len(moves)])
         place, tried = place + 1, tried + 1
         if scores.better(new, current):  # go on with the same kind of change: it is likely to help again

@@ -56,6 +56,7 @@ class Scores:
         self.costs, self.order, self.pinned, self.limit_bytes = costs, order, pinned, limit_bytes
         self.started = time.perf_counter()
         self.deadline, self.watch = deadline, watch
+        self._priced = costs.priced_units
         self.known: dict[Lists, Cost] = {}
         self.best: Found | None = None
         self.history: list[Milestone] = []
@@ -64,6 +65,11 @@ class Scores:
     def evaluations(self) -> int:
         """States met so far."""
         return len(self.known)
+
+    @property
+    def work(self) -> int:
+        """Prices worked out so far: time by a clock that runs the same on every machine."""
+        return self.costs.priced_units - self._priced
 
     @property
     def seconds(self) -> float:

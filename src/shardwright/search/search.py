@@ -20,8 +20,9 @@ SIMULATIONS = 1000
 _PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 3000, 5, 50
 """A tree search ends after so many states for each action without one that is better, divided by how many classes of
 ops there are to price: it can afford more where a state is cheap."""
-_CHANGES, _LEAST_CHANGES = 2_000_000, 1000
-"""New states that one local improvement may meet: at least so many, and more where there are few classes of ops."""
+_WORK = 240_000
+"""What a search may do at most (see ``Scores.work``): some ten seconds. Half of it goes to the first local
+improvement, a quarter to the tree search."""
 _MOST_ROUNDS = 16
 _STARTS = 2
 """From how many of the best states local improvement sets out."""
@@ -66,14 +67,17 @@ def find_state(
     simulations: int | None = None,
     seed: int = 0,
     few: int = 1,
+    use_tactics: bool = True,
     watch: Callable[[Scores], None] | None = None,
 ) -> Outcome:
     """Search. ``costs`` must know the sets of ``pinned.whole``, of which ``keepers`` are some.
 
-    Without ``seconds`` the result depends on the seed alone. An interrupt (Ctrl-C) ends the search, not the program.
+    Tactics are where it starts and what it may add as a whole; without ``use_tactics`` it has to find everything by
+    itself. Without ``seconds`` the result depends on the seed alone. An interrupt (Ctrl-C) ends the search, not the
+    program.
     """
     actions = find_actions(analysis, costs.mesh, kept=kept)
-    space = Space(analysis, costs, actions, pinned.whole, keepers)
+    space = Space(analysis, costs, actions, pinned.whole, keepers, use_tactics=use_tactics)
     deadline = math.inf if seconds is None else time.perf_counter() + seconds
     scores = Scores(costs, space.order, pinned, limit_bytes, deadline=deadline, watch=watch)
     progress = _Progress(scores, math.inf if simulations is not None else _patience(space, costs))
@@ -108,29 +112,31 @@ class _Progress:
     def __init__(self, scores: Scores, patience: float) -> None:
         self.scores, self.patience, self.simulations = scores, patience, 0
         self.last_gain = 0
+        self.most_work = math.inf
 
     def after(self, simulation: int) -> bool:
         """Whether to end the tree search after this simulation."""
         self.simulations += 1
         latest = self.scores.history[-1].evaluations if self.scores.history else 0
         self.last_gain = max(self.last_gain, latest, self.scores.evaluations if simulation == 1 else 0)
-        return self.scores.evaluations - self.last_gain > self.patience
+        return self.scores.evaluations - self.last_gain > self.patience or self.scores.work > self.most_work
 
 
 def _rounds(
     space: Space, scores: Scores, progress: _Progress, seconds: float | None, simulations: int | None, seed: int
 ) -> str:
     """Tree search and local improvement in turn; with seconds to fill, again until nothing better comes of it."""
-    most = max(_CHANGES / len(scores.costs.classes.ops.keys), _LEAST_CHANGES)
+    work = float(_WORK)
     for _, lists in space.combinations():
         scores.cost(lists)
-    _improve_best(space, scores, most)
+    _improve_best(space, scores, work / 2)
     rounds_without_gain = 0
     for number in range(_MOST_ROUNDS):
         before = scores.best
+        progress.most_work = 3 / 4 * work if simulations is None else math.inf
         count = (SIMULATIONS if simulations is None else simulations) << number
         result = tree_search(space.game(scores.value), simulations=count, seed=seed + number, after=progress.after)
-        _improve_best(space, scores, most)
+        _improve_best(space, scores, work)
         if result.exhausted:
             return "exhausted"
         if simulations is not None:
@@ -141,13 +147,13 @@ def _rounds(
         if rounds_without_gain >= _ROUNDS_WITHOUT_GAIN:
             break
         progress.patience *= 2
-        most *= 2
+        work *= 2
     return "converged"
 
 
-def _improve_best(space: Space, scores: Scores, most: float) -> None:
+def _improve_best(space: Space, scores: Scores, most_work: float) -> None:
     for found in _starts(scores):
-        improve(scores, found.lists, space.actions, most)
+        improve(scores, found.lists, space.actions, most_work)
 
 
 def _few(scores: Scores, count: int) -> list[Found]:

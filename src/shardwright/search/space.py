@@ -49,6 +49,8 @@ class Space:
         actions: Actions,
         whole: tuple[frozenset[int], ...] = (),
         keepers: Keepers = NO_KEEPERS,
+        *,
+        use_tactics: bool = True,
     ) -> None:
         self.whole = whole
         self.order = Order(costs.classes.places)
@@ -56,7 +58,7 @@ class Space:
         entries = tuple((*found, *keep) if found else () for found in actions.entries)
         allowed = [{e.group for e in found} for found in entries]
         tactics: list[Mapping[str, tuple[Entry, ...]]] = []
-        for axis, by_name in enumerate(tactics_by_axis(analysis, costs.mesh)):
+        for axis, by_name in enumerate(tactics_by_axis(analysis, costs.mesh) if use_tactics else [{}] * len(entries)):
             named = {n: as_entries(analysis, decisions, keepers.parameters) for n, decisions in by_name.items()}
             kept = {n: tuple(e for e in given if e.group in allowed[axis]) for n, given in named.items()}
             tactics.append({n: given for n, given in kept.items() if given})
