@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+
 from programs import f32, i32
 
 Small = tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]

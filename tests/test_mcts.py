@@ -75,7 +75,9 @@ def test_the_value_of_children_leads_the_way() -> None:
 
 def test_a_state_met_on_a_random_play_is_kept() -> None:
     values = {frozenset(range(k)): 0.0 for k in range(5)} | {frozenset(range(5)): 1.0}
-    game = Game(0, lambda k: [1] if k < 5 else [], lambda k, a: k + a, lambda k: k, lambda k: values[frozenset(range(k))])
+    game = Game(
+        0, lambda k: [1] if k < 5 else [], lambda k, a: k + a, lambda k: k, lambda k: values[frozenset(range(k))]
+    )
     result = search(game, simulations=1, settings=Settings(rollout_stop=0.0, rollout_steps=9))
     assert (result.state, result.value) == (5, 1.0)
 
@@ -84,7 +86,9 @@ def test_the_same_seed_gives_the_same_search() -> None:
     met: list[list[tuple[int, ...]]] = []
     for seed in (5, 5, 6):
         game, seen = lock(6), []
-        watched = Game(game.root, game.actions, game.apply, game.key, lambda s, g=game, m=seen: m.append(s) or g.value(s))
+        watched = Game(
+            game.root, game.actions, game.apply, game.key, lambda s, g=game, m=seen: m.append(s) or g.value(s)
+        )
         search(watched, simulations=30, seed=seed)
         met.append(seen)
     assert met[0] == met[1]

@@ -32,7 +32,7 @@ def search_bar(
     columns = [TextColumn("searching"), BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn()]
     if seconds:
         columns.append(TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=_console(progress), transient=True) as bar:
         task = bar.add_task("", total=seconds or None)
         shown = 0.0
 
@@ -64,7 +64,7 @@ def compile_bar(progress: bool | None, count: int, on: str) -> Iterator[Callable
         yield lambda _: None
         return
     columns = [TextColumn("compiling"), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")]
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, TimeElapsedColumn(), console=_console(progress), transient=True) as bar:
         task = bar.add_task(f"for {on}", total=count)
 
         def tick(plan: Plan) -> None:
@@ -72,6 +72,10 @@ def compile_bar(progress: bool | None, count: int, on: str) -> Iterator[Callable
             bar.update(task, advance=1, description=f"last {human_seconds(step)}" if step else "last refused")
 
         yield tick
+
+
+def _console(progress: bool | None) -> Console:
+    return Console(stderr=True, force_terminal=True if progress else None)
 
 
 def _wanted(progress: bool | None) -> bool:

@@ -53,7 +53,7 @@ class Scores:
         deadline: float = math.inf,
         watch: Callable[[Scores], None] | None = None,
     ) -> None:
-        self.costs, self.order, self.pinned, self.limit_bytes = costs, order, pinned, limit_bytes
+        self.costs, self.order, self.pinned, self.limit_bytes = costs, order, pinned, max(limit_bytes, 1)
         self.started = time.perf_counter()
         self.deadline, self.watch = deadline, watch
         self._priced = costs.priced_units

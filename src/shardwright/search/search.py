@@ -77,7 +77,7 @@ def find_state(
     program.
     """
     actions = find_actions(analysis, costs.mesh, kept=kept)
-    space = Space(analysis, costs, actions, pinned.whole, keepers, use_tactics=use_tactics)
+    space = Space(analysis, costs, actions, pinned.whole, keepers, pinned=pinned.lists, use_tactics=use_tactics)
     deadline = math.inf if seconds is None else time.perf_counter() + seconds
     scores = Scores(costs, space.order, pinned, limit_bytes, deadline=deadline, watch=watch)
     progress = _Progress(scores, math.inf if simulations is not None else _patience(space, costs))

@@ -15,7 +15,7 @@ from shardwright.search.lists import Lists, Order, added
 from shardwright.search.warm import as_entries, combinations, tactics_by_axis
 from shardwright.space.carried import carried_results
 from shardwright.space.roles import Roles
-from shardwright.spmd import Entry, keep_whole
+from shardwright.spmd import Entry, Places, keep_whole
 
 _SMALL, _TINY_BYTES = 0.005, 2**20
 """What the small weights may make up of the bytes of all, and the most that one of the tiny among them has."""
@@ -50,12 +50,15 @@ class Space:
         whole: tuple[frozenset[int], ...] = (),
         keepers: Keepers = NO_KEEPERS,
         *,
+        pinned: Lists = (),
         use_tactics: bool = True,
     ) -> None:
         self.whole = whole
         self.order = Order(costs.classes.places)
-        keep = tuple(keep_whole(k) for k in keepers if k is not None)
-        entries = tuple((*found, *keep) if found else () for found in actions.entries)
+        entries = tuple(
+            (*found, *_keeps(costs.classes.places, whole, keepers, pinned[axis] if pinned else ())) if found else ()
+            for axis, found in enumerate(actions.entries)
+        )
         allowed = [{e.group for e in found} for found in entries]
         tactics: list[Mapping[str, tuple[Entry, ...]]] = []
         for axis, by_name in enumerate(tactics_by_axis(analysis, costs.mesh) if use_tactics else [{}] * len(entries)):
@@ -92,6 +95,18 @@ class Space:
 
     def _apply(self, lists: Lists, step: Step) -> Lists:
         return self.order.normal(added(lists, step.axis, *step.entries))
+
+
+def _keeps(
+    places: Places, whole: tuple[frozenset[int], ...], keepers: Keepers, pinned: tuple[Entry, ...]
+) -> list[Entry]:
+    """The entries that keep values whole on an axis, but for those that would undo what is pinned there."""
+    groups = {entry.group for entry in pinned}
+    return [
+        keep_whole(k)
+        for k in keepers
+        if k is not None and not any(g in groups for v in whole[k] for g in places.of_value[v] if g >= 0)
+    ]
 
 
 def find_keepers(analysis: Analysis, whole: tuple[frozenset[int], ...]) -> tuple[tuple[frozenset[int], ...], Keepers]:
