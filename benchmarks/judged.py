@@ -4,9 +4,9 @@
     python benchmarks/judged.py --rows rows.jsonl --no-compile --write docs/benchmarks/judged.md
 
 Needs the tpu extra, and no TPU. For every built-in model, the plan that `sw.partition` finds and the best combination
-of one tactic an axis (by the same cost model, of those that fit) are compiled ahead of time for 16 TPU v5e. Bytes are the
-compiler's; seconds are its own cycles plus the collectives of its final program on the links of the topology. Scanned
-models have their full size; those whose layers are unrolled are shorter, because they take the compiler long.
+of one tactic an axis (by the same cost model, of those that fit) are compiled ahead of time for 16 TPU v5e. Bytes are
+the compiler's; seconds are its own cycles plus the collectives of its final program on the links of the topology.
+Scanned models have their full size; those whose layers are unrolled are shorter, because they take the compiler long.
 """
 
 from __future__ import annotations

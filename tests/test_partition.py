@@ -116,7 +116,7 @@ def test_what_is_pinned_stays_and_the_rest_is_searched():
     assert plan.in_specs[1]["x"] == P("data")
     assert len(plan.decisions) > 2
     tactic = planned(pin="megatron:model")
-    assert tactic.in_specs[0]["params"]["w1"][1] == "model"
+    assert "model" in tactic.in_specs[0]["params"]["w1"][1]
     both = planned(pin=["data_parallel:data", {"state.params.w1": P(None, "model")}])
     assert both.in_specs[0]["params"]["w1"] == P(None, "model")
 
@@ -249,7 +249,7 @@ def test_explicit_collectives_are_those_of_the_annotated_program(model, decision
 def test_shardy_decides_between_plans_that_are_close(plan, monkeypatch):
     other = planned(pin="fsdp:data", seconds=0)
     told = {id(plan): 1.0, id(other): 0.5}
-    monkeypatch.setattr("shardwright.rerank.shardy_seconds", lambda module, plan: told[id(plan)])
+    monkeypatch.setattr("shardwright.rerank.shardy_seconds", lambda _, plan: told[id(plan)])
     monkeypatch.setattr("shardwright.rerank._WITHIN", 1e9)
     assert by_shardy(None, [plan, other]) is other
     monkeypatch.setattr("shardwright.rerank._WITHIN", 0.0)

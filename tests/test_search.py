@@ -176,7 +176,7 @@ def test_entries_that_never_meet_have_one_order() -> None:
     analysis = problem("product").analysis
     order = Order(Places(analysis))
     names = [d.name for d in analysis.descriptions]
-    x, w, inner = (Entry(names.index(name)) for name in ("x[0]", "w[1]", "x[1]"))
+    x, inner = (Entry(names.index(name)) for name in ("x[0]", "x[1]"))
     assert order.normal(((x, inner),)) != order.normal(((inner, x),))  # both stand in x
     assert order.normal(((keep_whole(0), x),)) == order.normal(((x, keep_whole(0)),))
     free = problem("messages").analysis

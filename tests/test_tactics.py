@@ -9,7 +9,7 @@ import shardwright as sw
 from programs import f32
 from shardwright.models import build
 from shardwright.space import TACTICS, expand
-from shardwright.space.decisions import Whole
+from shardwright.space.decisions import Whole, path_matches, paths_of
 from shardwright.space.roles import Roles
 from shardwright.spmd import MeshShape
 
@@ -135,3 +135,16 @@ def test_the_batch_is_found_where_hidden_dimensions_touch_as_much():
     weights = f32(16, 32), f32(32, 8)
     for analysis in (sw.analyse(infer, *weights, f32(64, 16)), sw.analyse(train, weights, f32(64, 16))):
         assert analysis.descriptions[Roles(analysis).batch].name == "x[0]"
+
+
+def test_paths_are_said_shortly():
+    program = analysed("gpt").program
+    value = {a.path: a.value for a in program.arguments}
+    parameters = [v for path, v in value.items() if path.startswith("state.params")]
+    assert paths_of(program, parameters) == ["state.params"]
+    norms = [v for path, v in value.items() if path.endswith("norm")]
+    assert sorted(paths_of(program, norms)) == ["*.attention_norm", "*.final_norm", "*.mlp_norm"]
+    assert paths_of(program, [value["state.params.embed"]]) == ["state.params.embed"]  # not those of the optimizer
+    for chosen in (parameters, norms, [value["state.params.embed"], value["batch.tokens"]]):
+        matched = {v for path, v in value.items() if any(path_matches(p, path) for p in paths_of(program, chosen))}
+        assert matched == set(chosen)

@@ -123,7 +123,7 @@ def find_group(analysis: Analysis, dimension: str) -> int:
 
 
 def paths_of(program: Program, values: Collection[int]) -> list[str]:
-    """The shortest list of paths and prefixes that match the arguments with these values and no others."""
+    """A short list of paths, prefixes and globs that match the arguments with these values and no others."""
     inside = set(values)
     outside: set[str] = set()
     for argument in program.arguments:
@@ -136,7 +136,15 @@ def paths_of(program: Program, values: Collection[int]) -> list[str]:
             parts = argument.path.split(".")
             prefixes = (".".join(parts[:k]) for k in range(1, len(parts) + 1))
             found.setdefault(next(path for path in prefixes if path not in outside))
-    return list(found)
+    apart = [a.path for a in program.arguments if a.value not in inside]
+    own = {a.path for a in program.arguments}
+    globs = {path: f"*.{path.rsplit('.', 1)[-1]}" for path in found if path in own and "." in path}
+    return list(
+        dict.fromkeys(
+            path if path not in globs or any(path_matches(globs[path], other) for other in apart) else globs[path]
+            for path in found
+        )
+    )
 
 
 def path_matches(pattern: str, path: str) -> bool:

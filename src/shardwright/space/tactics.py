@@ -6,6 +6,7 @@ not apply. They combine: on different axes, or one after the other on one axis.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from shardwright.analysis import Analysis
@@ -72,6 +73,10 @@ def _inner_groups(roles: Roles, size: int) -> list[int]:
     if not coverage:
         return []
     stream = max(coverage, key=lambda g: (coverage[g], -g))
+    joins = Counter(g for v in roles.parameters for g in set(roles.groups_of_arguments[v]))
+    if all(joins[g] < 2 for g in coverage if g != stream) and joins[stream] > 1:
+        stream = -1  # two layers: what joins them is inside, and there is no stream
+        coverage = {g: n for g, n in coverage.items() if joins[g] > 1}
     inner = [g for g in coverage if g != stream and described[g].flops and described[g].size % size == 0]
     return sorted(inner, key=lambda g: (-described[g].flops, g))
 
