@@ -52,7 +52,7 @@ from shardwright.cost import Cost, CostModel
 from shardwright.devices import Device, find_device
 from shardwright.frontend.trace import Lowering, lower, read
 from shardwright.models import build
-from shardwright.rerank import FEW_EXPLICIT, by_shardy
+from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best
 from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
 from shardwright.space import describe
 from shardwright.spmd import MeshShape, State
@@ -206,7 +206,7 @@ def plan(
                 costs=setting.costs,
                 search=outcome.search,
             )
-            for state in outcome.few
+            for state in (close_to_best(setting.costs, outcome.few) if outcome.few else ())
         ]
         if plans:
             cost = by_shardy(traced.module, plans).estimate_cost

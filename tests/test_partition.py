@@ -18,7 +18,7 @@ from shardwright import _progress
 from shardwright.errors import CompilerMissingError
 from shardwright.frontend.trace import lower, read
 from shardwright.models import build
-from shardwright.rerank import by_compiler, by_shardy
+from shardwright.rerank import by_compiler, by_shardy, close_to_best
 from shardwright.verify.explicit import explicit_collectives
 from shardwright.verify.report import CompilerVerdict
 from shardwright.verify.shardy import shardy_collectives
@@ -250,10 +250,9 @@ def test_shardy_decides_between_plans_that_are_close(plan, monkeypatch):
     other = planned(pin="fsdp:data", seconds=0)
     told = {id(plan): 1.0, id(other): 0.5}
     monkeypatch.setattr("shardwright.rerank.shardy_seconds", lambda _, plan: told[id(plan)])
-    monkeypatch.setattr("shardwright.rerank._WITHIN", 1e9)
     assert by_shardy(None, [plan, other]) is other
-    monkeypatch.setattr("shardwright.rerank._WITHIN", 0.0)
-    assert by_shardy(None, [plan, other]) is plan
+    states = [plan.partitioned.state, other.partitioned.state]
+    assert close_to_best(plan.costs, states) == states[:1]
 
 
 def test_the_compiler_decides_between_plans(plan, monkeypatch):

@@ -15,7 +15,7 @@ from shardwright.ir.loops import TripCounts
 from shardwright.plan import Plan
 from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import as_decisions, check_specs, replicated
-from shardwright.rerank import FEW_COMPILED, FEW_EXPLICIT, by_compiler, by_shardy
+from shardwright.rerank import FEW_COMPILED, FEW_EXPLICIT, by_compiler, by_shardy, close_to_best
 from shardwright.search import Outcome, find_keepers, find_state
 from shardwright.space import describe, resolve
 from shardwright.spmd import MeshShape, State
@@ -88,11 +88,10 @@ def partition(
 
     if not outcome.few:
         raise infeasible(traced, plan_of(outcome.best), wish.best_cost)
-    plans = [plan_of(state) for state in outcome.few]
+    states = outcome.few if rerank is not None else close_to_best(costs, outcome.few)
+    plans = [plan_of(state) for state in states]
     check_specs(plans[0].partitioned, pin)
-    if rerank is not None:
-        return by_compiler(plans, rerank, progress)
-    return by_shardy(traced.module, plans)
+    return by_compiler(plans, rerank, progress) if rerank is not None else by_shardy(traced.module, plans)
 
 
 @dataclass(frozen=True)

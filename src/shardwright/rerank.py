@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from shardwright._progress import compile_bar
+from shardwright.cost import CostModel
 from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule
 from shardwright.plan import Plan
+from shardwright.spmd import State
 from shardwright.spmd.collectives import Move
 from shardwright.verify.compile import verify_compiled
 from shardwright.verify.explicit import explicit_collectives
@@ -20,13 +22,17 @@ _WITHIN = 0.03
 """Only plans this close to the best: Shardy has its own mind about collectives, but not that much."""
 
 
+def close_to_best(costs: CostModel, states: Sequence[State]) -> list[State]:
+    """Of states, best first, those that Shardy's collectives could put before the best."""
+    least = costs.evaluate(states[0]).step_seconds
+    return [state for state in states if costs.evaluate(state).step_seconds <= (1 + _WITHIN) * least]
+
+
 def by_shardy(module: ReadModule, plans: Sequence[Plan]) -> Plan:
     """The best of plans, with the collectives that Shardy makes of their shardings in place of our own."""
-    least = plans[0].estimate_cost.step_seconds
-    close = [plan for plan in plans if plan.estimate_cost.step_seconds <= (1 + _WITHIN) * least]
-    if len(close) == 1:
-        return close[0]
-    return min(close, key=lambda plan: plan.estimate_cost.compute_seconds + shardy_seconds(module, plan))
+    if len(plans) == 1:
+        return plans[0]
+    return min(plans, key=lambda plan: plan.estimate_cost.compute_seconds + shardy_seconds(module, plan))
 
 
 def shardy_seconds(module: ReadModule, plan: Plan) -> float:
