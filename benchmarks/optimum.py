@@ -1,11 +1,11 @@
-"""Does the search find the best state, where every state can be tried?
+"""Whether the search finds the best state, where every state can be tried.
 
     python benchmarks/optimum.py [--seeds 10] [--most 20000] [--write docs/benchmarks/optimum.md]
 
 Small programs (`tests/small.py`) on three meshes of TPU v5e, with the device's memory and with 0.45 and 0.2 of what the
 unsharded program takes. All states are priced, then the search runs with each seed; it counts as found if it is as fast
-as the best state that fits to one part in 10⁹, or as small as the smallest where none fits. The search may use decisions
-with exceptions, which the enumeration does not have, so it is sometimes better.
+as the best state that fits to one part in 10⁹, or as small as the smallest where none fits. The search may use
+decisions with exceptions, which the enumeration does not have, so it is sometimes better.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import jax
-from small import MESHES, SMALL
 
 import shardwright as sw
 from shardwright.baselines import exhaustive
@@ -30,6 +29,7 @@ from shardwright.cost import CostModel
 from shardwright.devices import find_device
 from shardwright.search import Space, find_actions, find_keepers, find_state
 from shardwright.spmd import MeshShape, Places, State
+from small import MESHES, SMALL
 
 DEVICE = find_device("tpu-v5e")
 SAME = 1e-9
@@ -93,7 +93,7 @@ def main() -> None:
     print(summary)
     if options.write:
         about = __doc__.split("\n\n")
-        head = "| program | mesh | memory | states | states met by the search | found | better | all states, s | search, s |"
+        head = "| program | mesh | memory | states | states searched | found | better | all states, s | search, s |"
         options.write.write_text(
             f"# {about[0]}\n\n{about[-1].strip()}\n\n{summary}\n\n{head}\n|{'---|' * 9}\n"
             + "\n".join(lines)
