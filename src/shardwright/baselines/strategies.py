@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from shardwright.ir.program import Op
-from shardwright.spmd.assign import _miscompiled
+from shardwright.spmd.assign import miscompiled
 from shardwright.spmd.state import Sharding
 
 MOST_STRATEGIES = 96
@@ -47,7 +47,7 @@ def ways_to_run(
     out = []
     for combination in product(*choices):
         factors, onto = tuple([f for f, _ in combination]), tuple([d for _, d in combination])
-        if op.kind == "convolution" and _miscompiled(op.rule, factors):
+        if op.kind == "convolution" and miscompiled(op.rule, factors):
             continue
         if _divides(op, factors, onto, shape, sizes):
             out.append((factors, onto))

@@ -119,13 +119,14 @@ class View:
     ``fixed`` are the shardings of all classes of values where no state gives them.
     """
 
-    __slots__ = ("_found", "_numbers", "fixed", "lists")
+    __slots__ = ("_found", "_numbers", "fixed", "lists", "shardings")
 
     def __init__(
         self, lists: Lists, numbers: dict[tuple[int, Lists], int], fixed: Sequence[Sharding] | None = None
     ) -> None:
         self.lists = lists
         self.fixed = fixed
+        self.shardings: dict[int, Sharding] = {}
         self._numbers = numbers
         self._found: dict[int, tuple[int, Lists]] = {}
 
@@ -278,13 +279,16 @@ class CostModel:
         """The sharding of the values of a class."""
         if view.fixed is not None:
             return view.fixed[value_class]
-        number = self._value_sets[value_class]
-        part, own = view.part(number, self._sets[number])
-        known = self._shardings.get((value_class, part))
+        known = view.shardings.get(value_class)
         if known is None:
-            c = self.classes.values.keys[value_class]
-            known = shard_value(c.shape, c.groups, c.pairs, c.kept, self.mesh, own)
-            self._shardings[value_class, part] = known
+            number = self._value_sets[value_class]
+            part, own = view.part(number, self._sets[number])
+            known = self._shardings.get((value_class, part))
+            if known is None:
+                c = self.classes.values.keys[value_class]
+                known = shard_value(c.shape, c.groups, c.pairs, c.kept, self.mesh, own)
+                self._shardings[value_class, part] = known
+            view.shardings[value_class] = known
         return known
 
     def assignment(self, op_class: int, view: View) -> Assignment:

@@ -241,7 +241,7 @@ def make_plan(
 ) -> Plan:
     """Partition an analysed program in a state; ``decisions`` are the state in words."""
     prices = costs.prices if costs is not None else DevicePrices.of(device, mesh)
-    partitioned = partition_program(places, mesh, state, prices)
+    partitioned = partition_program(places, mesh, state, prices, costs.assigner if costs is not None else None)
     plan = Plan(
         fn,
         args,

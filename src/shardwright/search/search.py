@@ -17,7 +17,7 @@ from shardwright.search.space import NO_KEEPERS, Keepers, Space
 from shardwright.spmd import State
 
 SIMULATIONS = 1000
-_PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 3000, 5, 50
+_PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 1500, 5, 50
 """A tree search ends after so many states for each action without one that is better, divided by how many classes of
 ops there are to price: it can afford more where a state is cheap."""
 _WORK = 240_000

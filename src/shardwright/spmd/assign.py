@@ -74,8 +74,9 @@ class Ways:
     are a vector over the ways, worked out once for each sharding of each tensor, and a choice is a sum of vectors.
     """
 
-    def __init__(self, ways: list[Way]) -> None:
+    def __init__(self, ways: list[Way], sizes: list[float]) -> None:
         self.ways = ways
+        self.sizes = sizes
         self.work = np.array([way.work_seconds for way in ways])
         self.factors = np.array([way.factors for way in ways])
         self.count = int(self.factors.max(initial=-1)) + 1
@@ -112,9 +113,8 @@ class Assigner:
         return known
 
     def _cheapest(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
-        sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
-        ways = self._ways(op, problem, sizes, shapes)
-        count = len(problem.operands)
+        ways = self._ways(op, problem, shapes)
+        sizes, count = ways.sizes, len(problem.operands)
         seconds = ways.work
         for t, sharding in enumerate((*problem.operands, *problem.results)):
             if t >= count or not problem.free[t]:
@@ -140,9 +140,7 @@ class Assigner:
             float(seconds[number]),
         )
 
-    def _ways(
-        self, op: Op, problem: Problem, sizes: Sequence[float], shapes: Sequence[tuple[tuple[int, ...], str]]
-    ) -> Ways:
+    def _ways(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Ways:
         """All ways to run an op, or, on a mesh with so many axes that they are too many, those of the problem."""
         number = problem.shape_class
         if number not in self._all_ways:
@@ -150,28 +148,29 @@ class Assigner:
             own = tuple(every)
             choices = tuple(candidates(op.rule, own, every, size) for size in self.mesh.sizes)
             few = math.prod(len(found) + 1 for found in choices) <= _MOST_WAYS
-            self._all_ways[number] = self._make_ways(op, choices, sizes, shapes) if few else None
+            self._all_ways[number] = self._make_ways(op, choices, shapes) if few else None
         ways = self._all_ways[number]
         if ways is not None:
             return ways
         key = (number, problem.candidates)
         if key not in self._some_ways:
-            self._some_ways[key] = self._make_ways(op, problem.candidates, sizes, shapes)
+            self._some_ways[key] = self._make_ways(op, problem.candidates, shapes)
         return self._some_ways[key]
 
     def _make_ways(
         self,
         op: Op,
         choices: tuple[tuple[int, ...], ...],
-        sizes: Sequence[float],
         shapes: Sequence[tuple[tuple[int, ...], str]],
     ) -> Ways:
+        sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
         return Ways(
             [
                 self._way(op, factors, sizes, shapes)
                 for factors in _combinations(op.rule, choices, self.mesh)
-                if not (op.kind == "convolution" and _miscompiled(op.rule, factors))
-            ]
+                if not (op.kind == "convolution" and miscompiled(op.rule, factors))
+            ],
+            sizes,
         )
 
     def _seconds(self, ways: Ways, t: int, count: int, sharding: Sharding, size: float) -> NDArray[np.float64]:
@@ -240,7 +239,7 @@ class Assigner:
 _NOTHING: tuple[tuple[Move, ...], float] = ((), 0.0)
 
 
-def _miscompiled(rule: Rule, factors: tuple[int, ...]) -> bool:
+def miscompiled(rule: Rule, factors: tuple[int, ...]) -> bool:
     """A convolution split along its image and its output features at once, which XLA's partitioner gets wrong.
 
     Plain JAX shows it on jaxlib 0.10.2 and 0.12.0: batch, height and output features on three axes give other numbers.

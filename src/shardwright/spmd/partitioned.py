@@ -81,13 +81,15 @@ class Partitioned:
         return tuple(out)
 
 
-def partition_program(places: Places, mesh: MeshShape, state: State, prices: Prices) -> Partitioned:
-    """Give every value its sharding and every op its assignment."""
+def partition_program(
+    places: Places, mesh: MeshShape, state: State, prices: Prices, assigner: Assigner | None = None
+) -> Partitioned:
+    """Give every value its sharding and every op its assignment; an ``assigner`` of the program knows some already."""
     program = places.analysis.program
     values = shard_values(places, mesh, state)
     on_list = [frozenset(entry.group for entry in entries) for entries in state.lists]
     free = program.free.tolist()
-    assigner = Assigner(mesh, prices)
+    assigner = assigner or Assigner(mesh, prices)
     allowed: dict[tuple[int, tuple[int, ...]], tuple[tuple[int, ...], ...]] = {}
     assignments: list[Assignment | None] = []
     for o, op in enumerate(program.ops):
