@@ -458,7 +458,9 @@ class CostModel:
         for k, members in enumerate(classes.kernel_classes.members):
             kinds += [k] * len(members)
             roots += members
-        at = np.array([classes.kernels.at[root] for root in roots], np.int64)
+        if not roots:  # nothing runs, but arguments are held all the same
+            kinds, roots = [-1], [-1]
+        at = np.array([classes.kernels.at[root] if root >= 0 else 0 for root in roots], np.int64)
         columns: dict[tuple[int, float], list[tuple[int, int]]] = {}
         for buffer in classes.buffers.temporary:
             columns.setdefault((classes.of_value[buffer.value], buffer.scale), []).append((buffer.start, buffer.end))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 from shardwright.analysis import Analysis
@@ -14,7 +14,7 @@ from shardwright.space.decisions import find_group
 from shardwright.space.roles import Roles
 from shardwright.spmd import Entry, MeshShape, keep_whole
 
-_MOST_COMBINATIONS = 1000
+_MOST_COMBINATIONS = 300
 
 
 def tactics_by_axis(analysis: Analysis, mesh: MeshShape) -> list[dict[str, Decisions]]:
@@ -46,13 +46,19 @@ def as_entries(analysis: Analysis, decisions: Decisions, parameters_whole: int |
 
 
 def combinations(tactics: Sequence[Mapping[str, tuple[Entry, ...]]]) -> Iterator[tuple[tuple[str, ...], Lists]]:
-    """One tactic, or none, for each axis, by their names; all axes but one empty where there would be too many."""
-    choices = [{"": (), **found} for found in tactics]
-    if math.prod(map(len, choices)) <= _MOST_COMBINATIONS:
-        for names in product(*choices):
-            yield names, tuple(choices[axis][name] for axis, name in enumerate(names))
-        return
-    for axis, found in enumerate(choices):
-        for name, entries in found.items():
-            names = tuple(name if a == axis else "" for a in range(len(choices)))
-            yield names, tuple(entries if a == axis else () for a in range(len(choices)))
+    """One tactic, or none, for each axis, by their names.
+
+    Where that would be too many, one tactic on one axis and one on all the others.
+    """
+    choices: list[dict[str, tuple[Entry, ...]]] = [{"": (), **found} for found in tactics]
+    chosen: Iterable[tuple[str, ...]] = product(*choices)
+    if math.prod(map(len, choices)) > _MOST_COMBINATIONS:
+        known = list(dict.fromkeys(name for found in choices for name in found))
+        chosen = dict.fromkeys(
+            tuple(one if a == axis else rest for a in range(len(choices)))
+            for axis in range(len(choices))
+            for one, rest in product(known, known)
+        )
+    for names in chosen:
+        if all(name in found for name, found in zip(names, choices, strict=True)):
+            yield names, tuple(found[name] for name, found in zip(names, choices, strict=True))

@@ -20,7 +20,8 @@ from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, redu
 from shardwright.spmd.prices import Prices
 from shardwright.spmd.state import MeshShape, Sharding
 
-_MOST_WAYS = 2048
+_MOST_WAYS = 256
+_SAMPLE_BYTES, _DECIMALS = 1e6, 15
 
 
 class Assignment(NamedTuple):
@@ -74,12 +75,12 @@ class Ways:
     are a vector over the ways, worked out once for each sharding of each tensor, and a choice is a sum of vectors.
     """
 
-    def __init__(self, ways: list[Way], sizes: list[float]) -> None:
+    def __init__(self, ways: list[Way], sizes: list[float], factors: int) -> None:
         self.ways = ways
         self.sizes = sizes
         self.work = np.array([way.work_seconds for way in ways])
         self.factors = np.array([way.factors for way in ways])
-        self.count = int(self.factors.max(initial=-1)) + 1
+        self.count = factors
         self.moved: dict[tuple[int, Sharding], NDArray[np.float64]] = {}
         self.allowed: dict[tuple[tuple[int, ...], ...], NDArray[np.intp] | None] = {}
 
@@ -103,6 +104,7 @@ class Assigner:
         self._known: dict[Problem, Assignment] = {}
         self._all_ways: dict[int, Ways | None] = {}
         self._some_ways: dict[tuple[int, tuple[tuple[int, ...], ...]], Ways] = {}
+        self._lines: dict[tuple[Sharding, tuple[int, ...], Sharding], tuple[float, float]] = {}
         self._moves: dict[tuple[float, Sharding, tuple[int, ...], Sharding], tuple[tuple[Move, ...], float]] = {}
 
     def assign(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
@@ -123,6 +125,7 @@ class Assigner:
                     moved = ways.moved[t, sharding] = self._seconds(ways, t, count, sharding, sizes[t])
                 seconds = seconds + moved
         allowed = ways.among(problem.candidates)
+        seconds = seconds.round(_DECIMALS)  # or equals would differ by how they were added up
         # No axis at all is the first of the ways: of equals, the one that splits least.
         number = int(seconds.argmin()) if allowed is None else int(allowed[seconds[allowed].argmin()])
         best = ways.ways[number]
@@ -171,11 +174,12 @@ class Assigner:
                 if not (op.kind == "convolution" and miscompiled(op.rule, factors))
             ],
             sizes,
+            len(op.rule.sizes),
         )
 
     def _seconds(self, ways: Ways, t: int, count: int, sharding: Sharding, size: float) -> NDArray[np.float64]:
         """Of moving a tensor that lies, or must lie, in this way, for each of the ways."""
-        known = self._moves
+        known = self._lines
         out = []
         for way in ways.ways:
             have, partial, want = (
@@ -184,8 +188,16 @@ class Assigner:
             if have == want and not partial:
                 out.append(0.0)
             else:
-                out.append((known.get((size, have, partial, want)) or self._move(size, have, partial, want))[1])
+                start, slope = known.get((have, partial, want)) or self._line(have, partial, want)
+                out.append(start + slope * size)
         return np.array(out)
+
+    def _line(self, have: Sharding, partial: tuple[int, ...], want: Sharding) -> tuple[float, float]:
+        """Seconds of a move by the tensor's bytes, which are a straight line: for none, and for each."""
+        one, two = (self._move(size, have, partial, want)[1] for size in (_SAMPLE_BYTES, 2 * _SAMPLE_BYTES))
+        slope = (two - one) / _SAMPLE_BYTES
+        found = self._lines[have, partial, want] = (one - slope * _SAMPLE_BYTES, slope)
+        return found
 
     def _around(self, way: Way, problem: Problem, sizes: Sequence[float]) -> Iterator[tuple[tuple[Move, ...], float]]:
         """The moves of each operand, then of each result, and their seconds."""
