@@ -156,5 +156,6 @@ SMALL: dict[str, Small] = {
 MESHES: dict[str, dict[str, int]] = {
     "one axis": {"x": 8},
     "two axes": {"data": 4, "model": 2},
+    "two other axes": {"data": 2, "model": 8},
     "three axes": {"a": 2, "b": 2, "c": 4},
 }

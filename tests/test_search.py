@@ -81,7 +81,7 @@ def test_the_optimum_under_a_limit_is_found(name: str, part: float) -> None:
 
 
 def test_at_least_twenty_programs_can_be_enumerated_on_each_kind_of_mesh() -> None:
-    for mesh in ("one axis", "two axes"):
+    for mesh in ("one axis", "two axes", "two other axes"):
         small = [name for name in SMALL if len(problem(name, mesh).analysis.groups) <= 5]
         assert len(small) >= 20
 

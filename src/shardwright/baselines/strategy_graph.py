@@ -305,7 +305,7 @@ class Builder:
         for want in wants:
             distinct, which = self.runs.distinct[want.shardings]
             users.append((want.node, np.array([afters.setdefault(s, len(afters)) for s in distinct], np.int64)[which]))
-        small = times * np.array([[self.pricing.move(size, a, b) for b in afters] for a in befores])
+        small = times * np.array([[self.pricing.move(size, a, b) for b in afters] for a in befores], float)
         if self.seconds_per_byte:
             sizes = np.array([local_bytes(size, b, self.mesh) for b in afters])
             small += np.where(small > 0, self.seconds_per_byte * sizes, 0.0)
