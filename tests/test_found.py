@@ -25,6 +25,8 @@ from shardwright.spmd import MeshShape, Sharding
 from shardwright.spmd.shardings import shard_values
 from shardwright.traced import Traced
 
+pytestmark = pytest.mark.slow
+
 
 def device(link_bytes_per_second: float = 1e9) -> Device:
     link = Link("wire", link_bytes_per_second, 0.0)
