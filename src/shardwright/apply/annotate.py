@@ -102,6 +102,8 @@ class _Writer:
                 continue
             for k, v in enumerate(op.results):
                 own = assignment.made(k, self.plan.values[v])
+                if op.kind == "convolution":  # or XLA makes a loop of it, a thin slice of the features at a time
+                    own = assignment.results[k]
                 # A convolution must not be talked into a split that it was kept from, not even for a local slice.
                 needed = assignment.after[k] if not assignment.partial else own != self.plan.values[v]
                 needed = needed or (op.kind == "convolution" and own != self.plan.values[v])
