@@ -48,10 +48,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 def best_experts(plan: sw.Plan) -> tuple[str, list[str]]:
     """The best combination of tactics by the cost model, as its name and as decisions."""
     whole, keepers = find_keepers(plan.analysis, ())
-    mesh, places = plan.partitioned.mesh, plan.partitioned.places
-    costs = type(plan.costs)(places, mesh, plan.device, whole)
-    space = Space(plan.analysis, costs, find_actions(plan.analysis, mesh), whole, keepers)
-    name = experts(space, costs, plan.memory_bytes)[-1].note
+    space = Space(plan.analysis, plan.costs, find_actions(plan.analysis, plan.partitioned.mesh), whole, keepers)
+    name = experts(space, plan.costs, plan.memory_bytes)[-1].note
     return name, [] if name == "replicated" else name.split(" + ")
 
 

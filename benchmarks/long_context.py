@@ -32,11 +32,10 @@ def compare(sizes: dict[str, Any], mesh: dict[str, int], device: str, target: st
     fn, args, options = build("gpt", **SIZES, **sizes)
     plan = sw.partition(fn, *args, mesh=mesh, device=device, **options)
     whole, keepers = find_keepers(plan.analysis, ())
-    costs = type(plan.costs)(plan.partitioned.places, plan.partitioned.mesh, plan.device, whole)
-    space = Space(plan.analysis, costs, find_actions(plan.analysis, plan.partitioned.mesh), whole, keepers)
-    found = experts(space, costs, plan.memory_bytes)
+    space = Space(plan.analysis, plan.costs, find_actions(plan.analysis, plan.partitioned.mesh), whole, keepers)
+    found = experts(space, plan.costs, plan.memory_bytes)
     lines = ["| plan | step, ms | compute | communication | GiB | fits |", "|---|---|---|---|---|---|"]
-    rows = [("**ours**", plan.costs.evaluate(plan.partitioned.state))]
+    rows = [("**ours**", plan.estimate_cost)]
     rows += [((b.note and f"best combination: {b.note}") or b.name, b.cost) for b in found if b.cost]
     for name, cost in rows:
         lines.append(

@@ -50,13 +50,13 @@ from shardwright.analysis import analyse_program
 from shardwright.baselines import Baseline, automap, exhaustive, experts, integer_program
 from shardwright.cost import Cost, CostModel
 from shardwright.devices import Device, find_device
-from shardwright.frontend.trace import Lowering, lower, read
+from shardwright.frontend.trace import Lowering, lower, lowering_platform, read
 from shardwright.models import build
 from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best
 from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
 from shardwright.space import describe
 from shardwright.spmd import MeshShape, State
-from shardwright.traced import Traced, platform_of
+from shardwright.traced import Traced
 
 GIB = 2**30
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -329,7 +329,7 @@ def run_contender(rows: Rows, case: Case, contender: str, limit_bytes: int, budg
     if rows.of(*case, contender, **must):
         return
     device, mesh = find_device(case.device), MeshShape.of(MESHES[case.device])
-    program = lowered(case.model, platform_of(device))
+    program = lowered(case.model, lowering_platform(device.platform))
     gc.collect()
     if contender == OURS:
         made = plan(program, device, mesh, limit_bytes, budget.search)
@@ -379,7 +379,7 @@ def run_depth(rows: Rows, layers: int, scan: bool) -> None:
     runs = []
     for _ in range(REPEATS):
         gc.collect()
-        program = Lowered.of("gpt", {"layers": layers, "scan": scan}, platform_of(device))
+        program = Lowered.of("gpt", {"layers": layers, "scan": scan}, lowering_platform(device.platform))
         runs.append(plan(program, device, mesh, device.usable_bytes))
         del program
     fastest = min(runs, key=lambda run: sum(run["stages"].values()))
@@ -819,7 +819,7 @@ def limit_memory(part: float) -> None:
 def warm_up() -> None:
     """What Python and JAX do once in a process would count for the first case."""
     device = find_device(DEPTH_DEVICE)
-    program = Lowered.of("mlp", {"preset": "tiny"}, platform_of(device))
+    program = Lowered.of("mlp", {"preset": "tiny"}, lowering_platform(device.platform))
     plan(program, device, MeshShape.of({"data": 2, "model": 2}), device.usable_bytes)
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from shardwright.devices import Device, find_device, parse_bytes
 from shardwright.errors import PinError, PlanError
+from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
 from shardwright.plan import Plan
 from shardwright.plan import file as plan_file
 from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import Pin, as_decisions, check_specs
 from shardwright.spmd import MeshShape
-from shardwright.traced import Traced, platform_of
+from shardwright.traced import Traced
 
 
 def evaluate(
@@ -49,7 +50,7 @@ def evaluate(
     """
     found = find_device(device)
     limit = found.usable_bytes if memory is None else parse_bytes(memory)
-    traced = Traced.of(fn, args, donate, platform or platform_of(found), trip_counts, rules)
+    traced = Traced.of(fn, args, donate, platform or lowering_platform(found.platform), trip_counts, rules)
     return plan_pins(traced, mesh_shape(mesh), found, limit, [pin, decisions])
 
 
@@ -66,7 +67,7 @@ def load(
     Raises ``PlanError`` where the plan does not fit the program.
     """
     saved = plan_file.read(path)
-    traced = Traced.of(fn, args, saved.donate, platform or platform_of(saved.device), trip_counts, rules)
+    traced = Traced.of(fn, args, saved.donate, platform or lowering_platform(saved.device.platform), trip_counts, rules)
     known = {d.name for d in traced.analysis.descriptions}
     try:
         decisions = [plan_file.as_decision(w, known) for w in saved.decisions]

@@ -10,6 +10,7 @@ from shardwright._collector import collector_paused
 from shardwright._progress import search_bar
 from shardwright.cost import Cost, CostModel
 from shardwright.devices import Device, find_device, parse_bytes
+from shardwright.frontend.trace import lowering_platform
 from shardwright.infeasible import infeasible
 from shardwright.ir.loops import TripCounts
 from shardwright.plan import Plan
@@ -19,7 +20,7 @@ from shardwright.rerank import FEW_COMPILED, FEW_EXPLICIT, by_compiler, by_shard
 from shardwright.search import Outcome, find_keepers, find_state
 from shardwright.space import describe, resolve
 from shardwright.spmd import MeshShape, State
-from shardwright.traced import Traced, platform_of
+from shardwright.traced import Traced
 
 _SHORT_SECONDS = 2.0
 
@@ -73,7 +74,7 @@ def partition(
     """
     found, shape = find_device(device), mesh_shape(mesh)
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
-    traced = Traced.of(fn, args, donate, platform or platform_of(found), trip_counts, rules)
+    traced = Traced.of(fn, args, donate, platform or lowering_platform(found.platform), trip_counts, rules)
     wish = Wish(found, limit_bytes, pin, replicate)
 
     with search_bar(progress, seconds, limit_bytes) as watch:

@@ -106,8 +106,3 @@ class Traced:
             costs=costs,
             **more,
         )
-
-
-def platform_of(device: Device) -> str:
-    """What JAX calls the platform of a device."""
-    return {"gpu": "cuda"}.get(device.platform, device.platform)

@@ -7,6 +7,7 @@ come out differently from the plan; then it is asked again, until the two agree.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,13 +62,8 @@ class _Writer:
         self.mesh = _mesh_symbol(read.module, partitioned)
 
     def attribute(self, sharding: Sharding) -> Any:
-        """A closed Shardy sharding."""
-        sdy, names = _jax.sdy, self.plan.mesh.names
-        dims = [
-            sdy.DimensionShardingAttr.get([sdy.AxisRefAttr.get(names[a]) for a in axes], is_closed=True)
-            for axes in sharding
-        ]
-        return sdy.TensorShardingAttr.get(self.mesh, dims)
+        """A sharding on the module's mesh."""
+        return sharding_attribute(self.mesh, self.plan.mesh.names, sharding)
 
     def constrain_uses(self) -> int:
         """Bring operands to what their ops want, where that moves anything."""
@@ -105,8 +101,8 @@ class _Writer:
                 if op.kind == "convolution":  # or XLA makes a loop of it, a thin slice of the features at a time
                     own = assignment.results[k]
                 # A convolution must not be talked into a split that it was kept from, not even for a local slice.
-                needed = assignment.after[k] if not assignment.partial else own != self.plan.values[v]
-                needed = needed or (op.kind == "convolution" and own != self.plan.values[v])
+                apart = own != self.plan.values[v]
+                needed = apart if assignment.partial or op.kind == "convolution" else bool(assignment.after[k])
                 if not needed or self.program.free[v]:
                     continue
                 value = self.read.value(v)
@@ -168,6 +164,16 @@ class _Writer:
             if op.regions or not any(operand in wrong for operand in op.operands):
                 out.add(v)
         return out or wrong
+
+
+def sharding_attribute(mesh: str, names: Sequence[str], sharding: Sharding) -> Any:
+    """A closed Shardy sharding on the mesh of this symbol, whose axes have these names."""
+    sdy = _jax.sdy
+    dims = [
+        sdy.DimensionShardingAttr.get([sdy.AxisRefAttr.get(names[a]) for a in axes], is_closed=True)
+        for axes in sharding
+    ]
+    return sdy.TensorShardingAttr.get(mesh, dims)
 
 
 def _mesh_symbol(module: Any, plan: Partitioned) -> str:

@@ -78,6 +78,11 @@ class Lowering:
     result: Any
 
 
+def lowering_platform(name: str) -> str:
+    """What JAX lowers for on a device or backend of this name: it calls some GPUs "cuda"."""
+    return {"gpu": "cuda"}.get(name, name)
+
+
 def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = None, **jit_options: Any) -> Lowering:
     """Check the arguments, trace and lower, as ``jax.jit(fn, **jit_options)`` would."""
     if not callable(fn):

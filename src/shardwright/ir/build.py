@@ -14,7 +14,7 @@ from shardwright.ir.loops import TripCounts, find_loops
 from shardwright.ir.program import NO_ATTRIBUTES, Argument, Op, Program, Region, Source, Value
 from shardwright.ir.sources import Sources
 
-_TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
+TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def read_module(
     """
     _jax.populate_rules(module)
     with module.context, collector_paused():
-        walk = _Walk(_functions(module), Sources(boundary), Classes(user_rules or {}))
+        walk = _Walk(functions_of(module), Sources(boundary), Classes(user_rules or {}))
         main = _main(walk.functions)
         block = main.regions[0].blocks[0]
         paths = list(argument_paths or _own_argument_names(block))
@@ -83,7 +83,8 @@ def read_module(
     return ReadModule(module, program, walk.operations, walk.blocks)
 
 
-def _functions(module: Any) -> dict[str, Any]:
+def functions_of(module: Any) -> dict[str, Any]:
+    """The functions of a module operation by name."""
     return {
         _symbol(op.operation, "main"): op.operation
         for op in module.regions[0].blocks[0].operations
@@ -144,7 +145,7 @@ class _Walk:
             operation = view.operation
             name = operation.name
             operands = tuple([ids[v] for v in operation.operands])
-            if name in _TERMINATORS:
+            if name in TERMINATORS:
                 return operands
             if name == "func.call":
                 self._inline(operation, operands, region, caller)

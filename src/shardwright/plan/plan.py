@@ -18,6 +18,7 @@ from shardwright.cost import Cost, CostModel, DevicePrices, Estimate, make_estim
 from shardwright.devices import Device
 from shardwright.errors import PlanError, nearest
 from shardwright.frontend.paths import leaf_paths, parameter_names
+from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.build import ReadModule
 from shardwright.plan.mesh import check_mesh, device_mesh
 from shardwright.search import Search
@@ -219,8 +220,7 @@ class Plan:
 
 
 def _platform(mesh: Mesh) -> str:
-    platform = str(mesh.devices.flat[0].platform)
-    return {"gpu": "cuda"}.get(platform, platform)
+    return lowering_platform(str(mesh.devices.flat[0].platform))
 
 
 def make_plan(

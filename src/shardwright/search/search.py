@@ -161,7 +161,7 @@ def _few(scores: Scores, count: int) -> list[Found]:
     found = scores.distinct(count)
     if not found or scores.best is None:
         return []
-    return [scores.best, *(f for f in found[1:])]
+    return [scores.best, *found[1:]]
 
 
 def _starts(scores: Scores) -> list[Found]:

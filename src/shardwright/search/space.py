@@ -112,35 +112,35 @@ def _keeps(
 def find_keepers(analysis: Analysis, whole: tuple[frozenset[int], ...]) -> tuple[tuple[frozenset[int], ...], Keepers]:
     """The sets that a search may keep whole, after those that are there: the parameters, and what is small."""
     numbers: list[int | None] = []
-    small, tiny = _small(analysis, math.inf), _small(analysis, _TINY_BYTES)
-    for values in (_parameters(analysis), small, tiny if tiny != small else frozenset()):
+    roles = Roles(analysis)
+    small, tiny = _small(roles, math.inf), _small(roles, _TINY_BYTES)
+    for values in (_parameters(roles), small, tiny if tiny != small else frozenset()):
         numbers.append(len(whole) if values else None)
         whole = (*whole, values) if values else whole
     return whole, Keepers(*numbers)
 
 
-def _parameters(analysis: Analysis) -> frozenset[int]:
+def _parameters(roles: Roles) -> frozenset[int]:
     """The parameters of a program that has optimizer state beside them."""
-    roles = Roles(analysis)
     try:
         state = set(roles.weights) - set(roles.parameters)
     except PinError:
         return frozenset()
-    if not any(analysis.program.values[v].shape for v in state):
+    if not any(roles.analysis.program.values[v].shape for v in state):
         return frozenset()
-    return _with_results(analysis, roles.parameters)
+    return _with_results(roles.analysis, roles.parameters)
 
 
-def _small(analysis: Analysis, most_bytes: float) -> frozenset[int]:
+def _small(roles: Roles, most_bytes: float) -> frozenset[int]:
     """The smallest arguments that are not data, as long as they make up next to nothing together: scales, biases.
 
     To gather them takes as long as it takes a message to arrive, and to keep them whole takes no room.
     """
     try:
-        weights = Roles(analysis).weights
+        weights = roles.weights
     except PinError:
         return frozenset()
-    size = {v: analysis.program.values[v].bytes for v in weights}
+    size = {v: roles.analysis.program.values[v].bytes for v in weights}
     left = _SMALL * sum(size.values())
     found = []
     for v in sorted(weights, key=lambda v: (size[v], v)):
@@ -148,7 +148,7 @@ def _small(analysis: Analysis, most_bytes: float) -> frozenset[int]:
         if left < 0 or size[v] > most_bytes:
             break
         found.append(v)
-    return _with_results(analysis, found) if found else frozenset()
+    return _with_results(roles.analysis, found) if found else frozenset()
 
 
 def _with_results(analysis: Analysis, arguments: Sequence[int]) -> frozenset[int]:

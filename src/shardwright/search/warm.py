@@ -10,7 +10,7 @@ from shardwright.analysis import Analysis
 from shardwright.errors import PinError
 from shardwright.search.lists import Lists
 from shardwright.space import TACTICS, Decision, Decisions, Whole
-from shardwright.space.decisions import find_group
+from shardwright.space.decisions import entry_of
 from shardwright.space.roles import Roles
 from shardwright.spmd import Entry, MeshShape, keep_whole
 
@@ -34,12 +34,7 @@ def tactics_by_axis(analysis: Analysis, mesh: MeshShape) -> list[dict[str, Decis
 
 def as_entries(analysis: Analysis, decisions: Decisions, parameters_whole: int | None) -> tuple[Entry, ...]:
     """A tactic's decisions as entries of its axis; ``parameters_whole`` is the set that keeps parameters whole."""
-    out: list[Entry] = []
-    for decision in decisions:
-        if isinstance(decision, Decision):
-            group = find_group(analysis, decision.dimension)
-            count = len(analysis.groups[group].conflicts)
-            out.append(Entry(group, (*decision.sides, *(0,) * (count - len(decision.sides)))))
+    out = [entry_of(analysis, decision) for decision in decisions if isinstance(decision, Decision)]
     if parameters_whole is not None and any(isinstance(d, Whole) for d in decisions):
         out.insert(0, keep_whole(parameters_whole))
     return tuple(dict.fromkeys(out))

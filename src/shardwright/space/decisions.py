@@ -63,20 +63,26 @@ def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
             for v in values:  # what stays whole must stay whole from step to step
                 whole[axis].update(carried.get(v, ()))
             continue
-        group = find_group(analysis, decision.dimension)
-        count = len(analysis.groups[group].conflicts)
-        if len(decision.sides) > count:
-            raise PinError(f"{decision.dimension} has {count} conflicts, so it takes no more than {count} sides.")
-        if any(side not in (0, 1) for side in decision.sides):
-            raise PinError(f"a side is 0 or 1, but {decision} has {decision.sides}.")
-        if all(entry.group != group for entry in lists[axis]):
-            unless = find_group(analysis, decision.unless) if decision.unless else -1
-            lists[axis].append(Entry(group, (*decision.sides, *(0,) * (count - len(decision.sides))), unless))
+        new = entry_of(analysis, decision)
+        if all(entry.group != new.group for entry in lists[axis]):
+            lists[axis].append(new)
     sets = tuple({frozenset(values): None for values in whole if values})
     for axis, kept in enumerate(whole):
         if kept:
             lists[axis].insert(0, keep_whole(sets.index(frozenset(kept))))
     return State(tuple(map(tuple, lists)), sets)
+
+
+def entry_of(analysis: Analysis, decision: Decision) -> Entry:
+    """A decision as an entry of its axis's list."""
+    group = find_group(analysis, decision.dimension)
+    count = len(analysis.groups[group].conflicts)
+    if len(decision.sides) > count:
+        raise PinError(f"{decision.dimension} has {count} conflicts, so it takes no more than {count} sides.")
+    if any(side not in (0, 1) for side in decision.sides):
+        raise PinError(f"a side is 0 or 1, but {decision} has {decision.sides}.")
+    unless = find_group(analysis, decision.unless) if decision.unless else -1
+    return Entry(group, (*decision.sides, *(0,) * (count - len(decision.sides))), unless)
 
 
 def describe(analysis: Analysis, mesh: MeshShape, state: State) -> list[Decision | Whole]:

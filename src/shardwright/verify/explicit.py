@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from shardwright import _jax
-from shardwright.apply.annotate import TAG
-from shardwright.ir.build import ReadModule
+from shardwright.apply.annotate import TAG, sharding_attribute
+from shardwright.ir.build import TERMINATORS, ReadModule, functions_of
 from shardwright.spmd import Partitioned, Sharding
 from shardwright.verify.shardy import EXPLICIT, ShardyCollective, read_collectives
 
@@ -36,11 +36,7 @@ class _Writer:
 
     def __init__(self, module: Any, partitioned: Partitioned) -> None:
         self.module, self.plan, self.program = module, partitioned, partitioned.program
-        self.functions = {
-            _jax.ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
-            for op in module.regions[0].blocks[0].operations
-            if op.operation.name == "func.func"
-        }
+        self.functions = functions_of(module)
         self.made: dict[tuple[int, Any, Sharding], Any] = {}
         self._attributes: dict[Sharding, Any] = {}
         self._ids: dict[Any, int] = {}
@@ -68,7 +64,7 @@ class _Writer:
         for view in list(block.operations):
             operation = view.operation
             name = operation.name
-            if name in ("func.return", "stablehlo.return", "sdy.return"):
+            if name in TERMINATORS:
                 yield from [self._ids[v] for v in operation.operands]
             elif name == "func.call":
                 self._call(operation, region)
@@ -132,10 +128,5 @@ class _Writer:
     def _attribute(self, sharding: Sharding) -> Any:
         known = self._attributes.get(sharding)
         if known is None:
-            sdy, names = _jax.sdy, self.plan.mesh.names
-            dims = [
-                sdy.DimensionShardingAttr.get([sdy.AxisRefAttr.get(names[a]) for a in axes], is_closed=True)
-                for axes in sharding
-            ]
-            known = self._attributes[sharding] = sdy.TensorShardingAttr.get(_MESH, dims)
+            known = self._attributes[sharding] = sharding_attribute(_MESH, self.plan.mesh.names, sharding)
         return known

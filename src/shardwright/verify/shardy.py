@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright import _jax
 from shardwright.apply import annotated_module
 from shardwright.apply.annotate import TAG
+from shardwright.ir.build import functions_of
 from shardwright.ir.program import Source, bits_of
 from shardwright.ir.sources import Sources
 from shardwright.spmd import MeshShape, Partitioned
@@ -83,11 +84,7 @@ def read_collectives(module: Any, partitioned: Partitioned) -> tuple[ShardyColle
     """The collectives of a module whose ops are numbered as those of the program."""
     trips = {loop.op: loop.trips for loop in partitioned.program.loops}
     sources = Sources()
-    functions = {
-        _jax.ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
-        for op in module.regions[0].blocks[0].operations
-        if op.operation.name == "func.func"
-    }
+    functions = functions_of(module)
     out: list[ShardyCollective] = []
 
     def visit(block: Any, times: int, caller: Source) -> None:
