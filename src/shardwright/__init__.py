@@ -2,6 +2,7 @@
 
 from shardwright.analyse import analyse
 from shardwright.analysis import Analysis
+from shardwright.compare import Comparison, compare
 from shardwright.cost import Estimate
 from shardwright.devices import Device, Link
 from shardwright.errors import (
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Analysis",
+    "Comparison",
     "CompilerMissingError",
     "Decision",
     "Device",
@@ -47,6 +49,7 @@ __all__ = [
     "Whole",
     "__version__",
     "analyse",
+    "compare",
     "evaluate",
     "load",
     "partition",

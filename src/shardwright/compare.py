@@ -1,0 +1,186 @@
+"""``sw.compare``: a plan beside what experts would do, all priced by the plan's own cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from shardwright._collector import collector_paused
+from shardwright._console import plain_text
+from shardwright.analysis.present import human_bytes
+from shardwright.cost import Cost, CostModel
+from shardwright.cost.present import human_seconds
+from shardwright.plan import Plan
+from shardwright.search.warm import combinations, tactics_by_axis
+from shardwright.space import TACTICS, Decisions, resolve
+from shardwright.spmd import Entry, State, keep_whole
+
+OURS, REPLICATED = "this plan", "replicated"
+_USUAL_ORDER = ["", *TACTICS]
+"""Of two combinations that cost the same, the batch stands on the first axis: that is how meshes are written."""
+_SAME = 0.005
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A strategy and its cost. ``name`` is what ``pin=`` takes, one tactic an axis, joined by " + "."""
+
+    name: str
+    step_seconds: float
+    compute_seconds: float
+    comm_seconds: float
+    peak_bytes: int
+    fits: bool
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The plan first, then the tactics that fit, fastest first, then those that do not, smallest first."""
+
+    program: str
+    mesh: Mapping[str, int]
+    device: str
+    limit_bytes: int
+    rows: tuple[Compared, ...]
+
+    @property
+    def ours(self) -> Compared:
+        """The plan itself."""
+        return self.rows[0]
+
+    @property
+    def best_expert(self) -> Compared | None:
+        """The fastest of the others that fit, if any does."""
+        return next((row for row in self.rows[1:] if row.fits), None)
+
+    def ratio(self, row: Compared) -> float:
+        """A row's step as a multiple of the plan's."""
+        return row.step_seconds / self.ours.step_seconds if self.ours.step_seconds else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, of JSON's types alone."""
+        return {
+            "program": self.program,
+            "mesh": dict(self.mesh),
+            "device": self.device,
+            "limit_bytes": self.limit_bytes,
+            "rows": [{**asdict(row), "ratio": self.ratio(row)} for row in self.rows],
+        }
+
+    def __str__(self) -> str:
+        return plain_text(comparison_table(self))
+
+
+def compare(plan: Plan) -> Comparison:
+    """The plan beside every tactic that applies to its program, and combinations of one tactic an axis.
+
+    Each tactic stands there alone, on the axis or on all the axes where it does best, and in its best combination with
+    others. Best is fastest of those that fit, or smallest where none does. A row costs what ``sw.evaluate`` says of the
+    same tactics.
+    """
+    with collector_paused():
+        mine = _row(OURS, plan.estimate_cost, plan.memory_bytes, ours=True)
+        found = [(names, _row(_label(plan, names), cost, plan.memory_bytes)) for names, cost in _experts(plan)]
+    others = sorted({row for _, row in _chosen(found)}, key=lambda row: (*_rank(row), row.name))
+    program = plan.analysis.program.name
+    return Comparison(program, plan.mesh, plan.device.name, plan.memory_bytes, (mine, *others))
+
+
+def _experts(plan: Plan) -> Iterator[tuple[tuple[str, ...], Cost]]:
+    """Every combination of one tactic, or none, an axis: their names and what they cost."""
+    analysis, mesh = plan.analysis, plan.partitioned.mesh
+    whole = list(plan.partitioned.state.whole)
+    tactics = [
+        {name: _entries(plan, axis, decisions, whole) for name, decisions in found.items()}
+        for axis, found in enumerate(tactics_by_axis(analysis, mesh))
+    ]
+    costs = plan.costs
+    if len(whole) > len(plan.partitioned.state.whole):
+        costs = CostModel(plan.partitioned.places, mesh, plan.device, tuple(whole))
+    for names, lists in combinations(tactics):
+        yield names, costs.evaluate(State(lists, tuple(whole)))
+
+
+def _entries(plan: Plan, axis: int, decisions: Decisions, whole: list[frozenset[int]]) -> tuple[Entry, ...]:
+    """A tactic's list; the sets that it keeps whole are added to ``whole`` where they are new."""
+    state = resolve(plan.analysis, plan.partitioned.mesh, decisions)
+    out = []
+    for entry in state.lists[axis]:
+        if entry.group < 0:
+            kept = state.whole[-2 - entry.group]
+            if kept not in whole:
+                whole.append(kept)
+            entry = keep_whole(whole.index(kept))
+        out.append(entry)
+    return tuple(out)
+
+
+def _chosen(found: list[tuple[tuple[str, ...], Compared]]) -> Iterator[tuple[tuple[str, ...], Compared]]:
+    """Nothing sharded; each tactic at its best alone; each in its best combination with others."""
+    alone: dict[str, list[tuple[tuple[str, ...], Compared]]] = {}
+    mixed: dict[str, list[tuple[tuple[str, ...], Compared]]] = {}
+    for names, row in found:
+        used = set(names) - {""}
+        if not used:
+            yield names, row
+        for name in used:
+            (alone if len(used) == 1 else mixed).setdefault(name, []).append((names, row))
+    for by_tactic in (alone, mixed):
+        for rows in by_tactic.values():
+            yield min(rows, key=lambda item: (*_rank(item[1]), [_USUAL_ORDER.index(name) for name in item[0]]))
+
+
+def _rank(row: Compared) -> tuple[bool, float]:
+    return not row.fits, row.step_seconds if row.fits else row.peak_bytes
+
+
+def _row(name: str, cost: Cost, limit_bytes: int, ours: bool = False) -> Compared:
+    fits = cost.peak_bytes <= limit_bytes
+    return Compared(name, cost.step_seconds, cost.compute_seconds, cost.comm_seconds, int(cost.peak_bytes), fits, ours)
+
+
+def _label(plan: Plan, names: tuple[str, ...]) -> str:
+    return " + ".join(f"{name}:{axis}" for name, axis in zip(names, plan.mesh, strict=True) if name) or REPLICATED
+
+
+def comparison_table(comparison: Comparison) -> RenderableType:
+    """A row a strategy: memory, step, what it is made of, and its step as a multiple of the plan's."""
+    axes = " × ".join(f"{name} {size}" for name, size in comparison.mesh.items())
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("strategy", overflow="fold")
+    for name in ("memory", "step", "compute", "communication", "× ours"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for row in comparison.rows:
+        table.add_row(
+            row.name,
+            human_bytes(row.peak_bytes),
+            human_seconds(row.step_seconds),
+            human_seconds(row.compute_seconds),
+            human_seconds(row.comm_seconds),
+            f"{comparison.ratio(row):.2f}",
+            "" if row.fits else "does not fit",
+            style="bold" if row.ours else "" if row.fits else "dim",
+        )
+    title = f"{comparison.program} on {axes} of {comparison.device}, {human_bytes(comparison.limit_bytes)} a device"
+    return Group(Text(title, style="bold"), Text(_verdict(comparison)), Text(), table)
+
+
+def _verdict(comparison: Comparison) -> str:
+    ours, best = comparison.ours, comparison.best_expert
+    if best is None:
+        return "No tactic fits." if ours.fits else "Nothing fits, neither this plan nor any tactic."
+    if not ours.fits:
+        return f"This plan does not fit; {best.name} does."
+    ratio = comparison.ratio(best)
+    if abs(ratio - 1) < _SAME:
+        return f"As fast as the best tactics that fit, {best.name}."
+    if ratio < 1:
+        return f"{best.name} fits and is faster: {100 * ratio:.0f}% of this plan's step."
+    return f"{ratio:.2f} times as fast as the best tactics that fit, {best.name}."
