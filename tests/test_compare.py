@@ -1,4 +1,4 @@
-"""A plan beside expert tactics: the same prices as evaluating the tactics, in order, and marked where they do not fit."""
+"""A plan beside expert tactics: what each costs by itself, in order, and marked where it does not fit."""
 
 import json
 
