@@ -29,7 +29,7 @@ def comparison(plan):
 
 
 def test_rows_cost_what_evaluating_their_tactics_costs(comparison):
-    zero1 = next(row for row in comparison.rows if "zero1" in row.name and "megatron" in row.name)
+    zero1 = next(row for row in comparison.rows if "zero1" in row.name)
     for row in (zero1, comparison.rows[1], comparison.rows[-1]):
         decisions = [] if row.name == REPLICATED else row.name.split(" + ")
         cost = of_gpt(decisions=decisions).estimate_cost
