@@ -54,10 +54,7 @@ def names(model, *decisions, mesh=None):
         ("itx", "data_parallel", "data parallel"),
         ("itx", "megatron", "Megatron"),
         ("itx", "context_parallel", "context parallel"),
-        ("unet", "spatial", "spatial"),
-        ("unet", "zero1", "ZeRO-1"),
         ("mlp", "megatron", "Megatron"),
-        ("gns", "fsdp", "ZeRO-3 / FSDP"),
     ],
 )
 def test_a_tactic_has_its_name(model, tactic, name):
@@ -93,6 +90,16 @@ def test_several_strategies_on_one_axis():
     assert names("moe", "expert_parallel:x", "megatron:x") == ("expert parallel", "Megatron, attention only")
 
 
+def test_weights_by_heads_and_attention_by_batch():
+    # In decoding: the cache is split by batch, so between projections and attention the axis changes places.
+    fn, args, options = build("itx", layers=2)
+    dimensions = ["params.layers.w_up[2]", "params.unembed[1]", "tokens[0]", "params.layers.wq[2]"]
+    decisions = [("x", dimension) for dimension in dimensions]
+    plan = sw.evaluate(fn, *args, mesh={"x": 4}, device="tpu-v5e", decisions=decisions, **options)
+    megatron = "Megatron, feed-forward and attention's projections only"
+    assert common_names(plan) == {"x": (megatron, "data parallel in attention")}
+
+
 def test_each_axis_has_its_own():
     mesh = {"data": 2, "model": 2, "spare": 2}
     assert names("gpt", "zero1:data", "megatron_sequence:model", mesh=mesh) == {
@@ -124,6 +131,12 @@ def test_names_of_arguments_do_not_matter():
 def test_programs_without_contractions_have_no_strategies():
     plan = sw.evaluate(lambda x: jnp.tanh(x), f32(8), mesh={"x": 2}, device="tpu-v5e", decisions=[("x", "x[0]")])
     assert common_names(plan) == {"x": ()}
+
+
+def test_images_in_strips():
+    fn, args, _ = SMALL["convolution"]
+    plan = sw.evaluate(fn, *args, mesh={"x": 2}, device="tpu-v5e", decisions=["spatial:x"])
+    assert common_names(plan) == {"x": ("spatial",)}
 
 
 def test_a_batch_that_meets_itself_is_a_sequence():

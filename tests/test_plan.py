@@ -173,8 +173,7 @@ def test_loading_what_does_not_fit(tmp_path):
 def test_it_prints():
     text = str(planned(["fsdp:data", "megatron:model"]))
     assert text.startswith("train_step on 8 × cpu (data 4 × model 2)\nFits: ")
-    assert "\nArguments take " in text
-    assert "data   batch.x[0]" in text
+    assert "\ndata: ZeRO-3 / FSDP\n 1  batch.x[0] " in text
     assert "reduce-scatter" in text
     assert "test_plan.py:" in text
 

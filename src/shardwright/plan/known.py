@@ -49,6 +49,7 @@ class _Known:
         self.roles, self.state = roles, plan.partitioned.state
         self.splits = Splits(plan.partitioned, roles)
         self.inner = self._inner()
+        self.heads = [g for g, part in self.inner.items() if part == ATTENTION]
         self.data = {
             g: name
             for g, name in (
@@ -66,12 +67,16 @@ class _Known:
         tensor = self._megatron(axis, shares)
         named = [*self.data, *(self.inner if tensor else ())]
         found = {g: self._data(axis, g, share, named) for g, share in shares.items() if share > _SOME}
+        splits_data = bool({*found} - {self.roles.experts})
+        batch = self.roles.batch
+        if batch not in found and self.splits.share(axis, self.heads, [batch], (BETWEEN,)) >= _ALL:
+            found[batch] = "data parallel in attention"
         order = [entry.group for entry in self.state.lists[axis]]
         ordered = [found[g] for g in sorted(found, key=order.index)]
         if tensor:
             first = min(order.index(g) for g in self.inner if g in order)
             ordered.insert(sum(order.index(g) < first for g in found), tensor)
-        return self._with_storage(axis, ordered) if set(found) - {self.roles.experts} else ordered
+        return self._with_storage(axis, ordered) if splits_data else ordered
 
     def _data(self, axis: int, group: int, share: float, named: list[int]) -> str:
         """What it is called to split a part of the data, and where that is done."""
@@ -117,7 +122,9 @@ class _Known:
         words = [
             part if share >= _ALL else f"{share:.0%} of the {part}" for part, share in shares.items() if share > _SOME
         ]
-        whole = bool(words) and min(shares.values()) >= _ALL
+        if shares.get(ATTENTION, 0.0) >= _ALL and self.splits.share(axis, self.heads, self.heads, (BETWEEN,)) < _ALL:
+            words[words.index(ATTENTION)] = "attention's projections"
+        whole = bool(words) and words == list(parts)
         rest = any(share >= _ALL for g, share in data.items() if g != self.roles.experts)
         if not words or (rest and not whole):
             return ""

@@ -170,6 +170,12 @@ class Plan:
 
         save(self, path)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Figures, decisions, specs, collectives and how it was found, of JSON's types alone."""
+        from shardwright.plan.summary import plan_dict
+
+        return plan_dict(self)
+
     def __str__(self) -> str:
         from shardwright.plan.present import plan_table
 

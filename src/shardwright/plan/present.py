@@ -3,87 +3,186 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shardwright.analysis.describe import ConflictDescription
 from shardwright.analysis.present import human_bytes
-from shardwright.apply import spec
-from shardwright.cost.present import headline, human_seconds, place
-from shardwright.cost.present import table as empty_table
-from shardwright.spmd.collectives import local_bytes
+from shardwright.cost.present import human_seconds, place
+from shardwright.plan.arguments import argument_bytes, shown_rows
+from shardwright.plan.known import common_names
+from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan
 
-_COSTLIEST = 10
+WIDTH = 120
+_MOST_COLLECTIVES, _MOST_DECISIONS, _MOST_WHOLE = 10, 8, 4
+_WIDEST_SPEC = 52
+_GAP, _EACH = 2, "each device"
 
 
 def plan_table(plan: Plan) -> RenderableType:
-    """Headline, decisions, arguments by pattern, collectives by bytes."""
-    mesh, program = plan.partitioned.mesh, plan.analysis.program
-    values = plan.partitioned.values
-    held = sum(local_bytes(program.values[a.value].bytes, values[a.value], mesh) for a in program.arguments)
-    whole = sum(program.values[a.value].bytes for a in program.arguments)
-    moved = sum(c.total_bytes for c in plan.collectives)
-    axes = " × ".join(f"{name} {size}" for name, size in plan.mesh.items())
-    title = f"{program.name} on {mesh.devices} × {plan.device.name} ({axes})"
-    sentence = headline(plan.estimate)
-    about = (
-        f"Arguments take {human_bytes(held)} of {human_bytes(whole)} on each device; each sends {human_bytes(moved)} "
-        f"in {sum(c.times for c in plan.collectives):,} collectives."
-    )
-    parts: list[RenderableType] = [
-        Text(title, style="bold"),
-        Text(f"{sentence[0].upper()}{sentence[1:]}.", style="bold"),
-        Text(about),
-        Text(),
-        _decisions(plan),
-        Text(),
-        _arguments(plan),
-    ]
+    """Headline, decisions by axis, arguments by pattern, the costliest collectives."""
+    parts: list[RenderableType] = [*_headline(plan), Text(), *_decisions(plan), Text(), _arguments(plan)]
     if plan.collectives:
         parts += [Text(), _collectives(plan)]
     return Group(*parts)
 
 
-def _decisions(plan: Plan) -> Table:
-    table = empty_table("axis", "dimension", "size")
-    sizes = {d.name: d.size for d in plan.analysis.descriptions}
-    for decision in plan.decisions:
-        text = str(decision).partition(": ")[2]
-        size = sizes.get(getattr(decision, "dimension", ""))
-        table.add_row(Text(decision.axis, style="green"), Text(text, style="cyan"), f"{size:,}" if size else "")
+def headline(plan: Plan) -> str:
+    """Whether it fits, how long a step takes and what of, as one sentence."""
+    estimate = plan.estimate
+    over = estimate.peak_bytes - estimate.limit_bytes
+    fits = "Fits: " if over <= 0 else f"Does not fit by {human_bytes(over)}: "
+    return (
+        f"{fits}{_of(estimate.peak_bytes, estimate.limit_bytes)}; step {human_seconds(estimate.step_seconds)} = "
+        f"{human_seconds(estimate.compute_seconds)} compute + {human_seconds(estimate.comm_seconds)} communication; "
+        f"{100 * estimate.peak_fraction:.0f}% of the devices' peak."
+    )
+
+
+def _headline(plan: Plan) -> list[Text]:
+    mesh, program = plan.partitioned.mesh, plan.analysis.program
+    held = sum(argument_bytes(plan, a.value) for a in program.arguments)
+    whole = sum(program.values[a.value].bytes for a in program.arguments)
+    moved = sum(c.total_bytes for c in plan.collectives)
+    runs = sum(c.times for c in plan.collectives)
+    axes = " × ".join(f"{name} {size}" for name, size in plan.mesh.items())
+    out = [
+        Text(f"{program.name} on {mesh.devices} × {plan.device.name} ({axes})", style="bold"),
+        Text(headline(plan), style="bold green" if plan.fits else "bold red"),
+        Text(
+            f"Each device holds {human_bytes(held)} of the {human_bytes(whole)} of arguments"
+            + (f" and sends {human_bytes(moved)} in {runs:,} collectives." if runs else "; nothing is sent.")
+        ),
+    ]
+    if plan.search is not None and plan.search.evaluations > 1:
+        found = plan.search
+        out.append(Text(f"Found in {human_seconds(found.seconds)}: {found.evaluations:,} states met.", style="dim"))
+    if plan.verdict is not None:
+        out.append(Text(f"The compiler, {plan.verdict.on}: {plan.verdict.message}."))
+    return out
+
+
+def _of(part: int, limit: int) -> str:
+    """``9.13 of 15.75 GiB``; each with its unit where they differ."""
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if limit >= size:
+            shown = f"{limit / size:,.2f}".rstrip("0").rstrip(".")
+            small = f"{part / size:.2f}".rstrip("0").rstrip(".") if part >= size / 2 else human_bytes(part)
+            return f"{small} of {shown} {unit}"
+    return f"{part} of {limit} B"
+
+
+def _decisions(plan: Plan) -> list[RenderableType]:
+    """For each axis, or axes with the same list, what that is called and the dimensions in order of priority."""
+    names = common_names(plan)
+    axes_of: dict[tuple[tuple[str, ...], tuple[Decision | Whole, ...]], list[str]] = defaultdict(list)
+    for axis in plan.mesh:
+        own = tuple(_on_no_axis(d) for d in plan.decisions if d.axis == axis)
+        axes_of[names[axis], own].append(axis)
+    out: list[RenderableType] = []
+    for (called, decisions), axes in axes_of.items():
+        title = Text(", ".join(axes), style="bold green")
+        if called:
+            title.append(f": {'; '.join(called)}", style="bold")
+        out.append(title if decisions else title.append(": unused", style="dim"))
+        if chosen := [d for d in decisions if isinstance(d, Decision)]:
+            out.append(_list(plan, chosen))
+        if whole := [d.path for d in decisions if isinstance(d, Whole)]:
+            out.append(_whole(whole))
+    return out
+
+
+def _list(plan: Plan, decisions: Sequence[Decision]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_column(justify="right", no_wrap=True)
+    described = {d.name: d for d in plan.analysis.descriptions}
+    heavy = sorted(decisions, key=lambda d: -described[d.dimension].flops if d.dimension in described else 0)
+    shown = set(heavy[:_MOST_DECISIONS])
+    for number, decision in enumerate(decisions, 1):
+        if decision in shown:
+            found = described.get(decision.dimension)
+            text = Text(decision.dimension, style="cyan")
+            text.append(f", but not beside {decision.unless}" if decision.unless else "", style="default")
+            text.append(_sides(found.conflicts, decision.sides) if found else "", style="default")
+            table.add_row(f" {number}", text, f"{found.size:,}" if found else "")
+    if len(decisions) > len(shown):
+        rest = len(decisions) - len(shown)
+        table.add_row("", Text(f"… and {rest} more, of fewer FLOPs: see plan.decisions", style="dim"))
     return table
 
 
+def _whole(paths: Sequence[str]) -> Text:
+    more = f" and {len(paths) - _MOST_WHOLE} more" if len(paths) > _MOST_WHOLE else ""
+    verb = "stays" if len(paths) == 1 else "stay"
+    return Text(f"    {', '.join(paths[:_MOST_WHOLE])}{more} {verb} whole", style="dim")
+
+
+def _on_no_axis(decision: Decision | Whole) -> Decision | Whole:
+    if isinstance(decision, Whole):
+        return Whole("", decision.path)
+    return Decision("", decision.dimension, decision.sides, decision.unless)
+
+
+def _sides(conflicts: Sequence[ConflictDescription], sides: Sequence[int]) -> str:
+    """Which of two places is taken where the dimension meets itself; what the backward pass does is left out."""
+    taken = [*sides, *(0,) * (len(conflicts) - len(sides))]
+    found = [(c, side) for c, side in zip(conflicts, taken, strict=True) if c.consistent and not c.source.backward]
+    words = dict.fromkeys(f"{_role(c, side)} at {c.source}" for c, side in found)
+    return f", of the {' and the '.join(words)}" if words else ""
+
+
+def _role(conflict: ConflictDescription, side: int) -> str:
+    role = conflict.sides[side].role
+    if role in ("operand 0", "operand 1"):
+        return "left operand" if role == "operand 0" else "right operand"
+    return f"dimension {conflict.sides[side].dimension}"
+
+
 def _arguments(plan: Plan) -> Table:
-    program, mesh = plan.analysis.program, plan.partitioned.mesh
-    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
-    first: dict[tuple[str, str], str] = {}
-    for argument in program.arguments:
-        value = program.values[argument.value]
-        key = (str(value), str(spec(plan.partitioned.values[argument.value], mesh.names)))
-        groups[key].append(argument.value)
-        first.setdefault(key, argument.path)
-    table = empty_table("argument", "arguments", "type", "spec", "on each device")
-    for key, found in groups.items():
-        each = sum(local_bytes(program.values[v].bytes, plan.partitioned.values[v], mesh) for v in found)
-        more = " …" if len(found) > 1 else ""
-        table.add_row(Text(first[key] + more, style="cyan"), str(len(found)), key[0], key[1], human_bytes(each))
+    shown, left = shown_rows(plan, WIDTH - len(_EACH) - 4 * _GAP)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("argument", overflow="fold", style="cyan")
+    table.add_column("", justify="right", no_wrap=True, style="dim")
+    table.add_column("type", no_wrap=True)
+    widest = max((len(row.spec) for _, row in shown), default=0)
+    table.add_column("spec", no_wrap=widest <= _WIDEST_SPEC, overflow="fold")
+    table.add_column(_EACH, justify="right", no_wrap=True)
+    for name, row in shown:
+        count = f"× {len(row.paths)}" if len(row.paths) > 1 else ""
+        table.add_row(name, count, row.type, row.spec, human_bytes(row.bytes))
+    if left:
+        count = f"× {sum(len(row.paths) for row in left):,}"
+        table.add_row(Text("… and smaller ones", style="dim"), count, "", "", human_bytes(sum(r.bytes for r in left)))
     return table
 
 
 def _collectives(plan: Plan) -> Table:
-    table = empty_table("collective", "axes", "bytes", "times", "seconds", "tensor", "at")
-    ordered = sorted(plan.estimate.collectives, key=lambda c: -c.seconds)
-    for c in ordered[:_COSTLIEST]:
-        seconds = human_seconds(c.seconds)
-        table.add_row(
-            c.kind, ", ".join(c.axes), human_bytes(c.bytes), f"{c.times:,}", seconds, c.tensor, place(c.source)
-        )
-    if len(ordered) > _COSTLIEST:
-        table.add_row(f"… and {len(ordered) - _COSTLIEST} smaller")
+    """The costliest, those of one kind at one line together."""
+    found: dict[tuple[str, tuple[str, ...], float, str, str], list[float]] = defaultdict(lambda: [0, 0.0])
+    for c in plan.estimate.collectives:
+        entry = found[c.kind, c.axes, c.bytes, c.tensor, place(c.source)]
+        entry[0] += c.times
+        entry[1] += c.seconds
+    ordered = sorted(found.items(), key=lambda item: -item[1][1])
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("collective", "axes", "bytes", "times", "seconds", "tensor", "at"):
+        right = name in ("bytes", "times", "seconds")
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "at", overflow="fold")
+    for (kind, axes, count, tensor, where), (times, seconds) in ordered[:_MOST_COLLECTIVES]:
+        shown = (human_bytes(count), f"{int(times):,}", human_seconds(seconds), tensor, where)
+        table.add_row(kind, ", ".join(axes), *shown)
+    left = ordered[_MOST_COLLECTIVES:]
+    if left:
+        times, seconds = (sum(found[k] for _, found in left) for k in (0, 1))
+        dim = Text("… and smaller", style="dim")
+        table.add_row(dim, "", "", f"{int(times):,}", human_seconds(seconds))
     return table

@@ -1,0 +1,91 @@
+"""A plan as dicts, lists, strings and numbers: for machines."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from shardwright.apply import spec
+from shardwright.plan.file import as_written
+from shardwright.plan.known import common_names
+from shardwright.space import Decision, Whole
+from shardwright.spmd.state import Sharding
+
+if TYPE_CHECKING:
+    from shardwright.plan.plan import Plan
+
+FORMAT_VERSION = 1
+
+
+def plan_dict(plan: Plan) -> dict[str, Any]:
+    """Everything a program may want to know of a plan. A spec is a list: for each dimension null, an axis, or axes."""
+    program, estimate = plan.analysis.program, plan.estimate
+    values, axes = plan.partitioned.values, plan.partitioned.mesh.names
+    results = zip(program.results, program.regions[0].results, strict=True)
+    sizes = {d.name: d.size for d in plan.analysis.descriptions}
+    return {
+        "version": FORMAT_VERSION,
+        "program": program.name,
+        "mesh": plan.mesh,
+        "device": as_written(plan.device),
+        "fits": plan.fits,
+        "step_seconds": estimate.step_seconds,
+        "compute_seconds": estimate.compute_seconds,
+        "comm_seconds": estimate.comm_seconds,
+        "comm_seconds_by_kind": estimate.comm_by_kind,
+        "comm_seconds_by_axis": estimate.comm_by_axis,
+        "peak_bytes": estimate.peak_bytes,
+        "limit_bytes": estimate.limit_bytes,
+        "argument_bytes": estimate.argument_bytes,
+        "peak_fraction": estimate.peak_fraction,
+        "names": {axis: list(found) for axis, found in common_names(plan).items()},
+        "decisions": [_decision(decision, sizes) for decision in plan.decisions],
+        "in_specs": {a.path: _spec(values[a.value], axes) for a in program.arguments}
+        | {path: [] for path in program.unused_arguments},
+        "out_specs": {path: _spec(values[v], axes) for path, v in results},
+        "donate": list(plan.donate),
+        "collectives": [
+            {
+                "kind": c.kind,
+                "axes": list(c.axes),
+                "bytes": c.bytes,
+                "times": c.times,
+                "seconds": c.seconds,
+                "tensor": c.tensor,
+                "where": c.where,
+                "source": str(c.source),
+                "backward": c.source.backward,
+            }
+            for c in sorted(estimate.collectives, key=lambda c: -c.seconds)
+        ],
+        "search": _search(plan),
+    }
+
+
+def _decision(decision: Decision | Whole, sizes: dict[str, int]) -> dict[str, Any]:
+    if isinstance(decision, Whole):
+        return {"axis": decision.axis, "whole": decision.path}
+    return {
+        "axis": decision.axis,
+        "dimension": decision.dimension,
+        "size": sizes.get(decision.dimension),
+        "sides": list(decision.sides),
+        "unless": decision.unless or None,
+    }
+
+
+def _spec(sharding: Sharding, axes: tuple[str, ...]) -> list[Any]:
+    return [list(entry) if isinstance(entry, tuple) else entry for entry in spec(sharding, axes)]
+
+
+def _search(plan: Plan) -> dict[str, Any] | None:
+    found = plan.search
+    if found is None:
+        return None
+    return {
+        "seconds": found.seconds,
+        "evaluations": found.evaluations,
+        "simulations": found.simulations,
+        "ended": found.ended,
+        "history": [asdict(milestone) for milestone in found.history],
+    }
