@@ -206,7 +206,9 @@ def plan(
                 costs=setting.costs,
                 search=outcome.search,
             )
-            for state in (close_to_best(setting.costs, outcome.few) if outcome.few else ())
+            for state in (
+                dict.fromkeys((*close_to_best(setting.costs, outcome.few), outcome.simple)) if outcome.few else ()
+            )
         ]
         if plans:
             cost = by_shardy(traced.module, plans).estimate_cost

@@ -17,6 +17,7 @@ from shardwright.search import Outcome, Space, find_actions, find_keepers, find_
 from shardwright.search.improve import improve, neighbours
 from shardwright.search.lists import Order
 from shardwright.search.scores import Found, Scores
+from shardwright.search.simplify import AS_GOOD, complexity, simplified
 from shardwright.spmd import Entry, MeshShape, Places, State, keep_whole
 from small import MESHES, SMALL
 
@@ -215,3 +216,26 @@ def test_the_memory_of_prices_is_given_back(monkeypatch: pytest.MonkeyPatch) -> 
     found = forgetful.search(AMPLE)
     assert found.cost.step_seconds == pytest.approx(problem("sgd").search(AMPLE).cost.step_seconds, rel=1e-12)
     assert forgetful.costs._kept_rows <= 50 + len(forgetful.costs.at) * len(forgetful.costs.families)
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "self-attention", "language", "experts", "repeated"])
+def test_what_hardly_matters_is_left_out(name: str) -> None:
+    given = problem(name)
+    found = given.search(AMPLE)
+    simple = given.costs.evaluate(found.simple)
+    best_expert = experts(given.space, given.costs, AMPLE)[-1].cost
+    assert best_expert is not None
+    assert simple.step_seconds <= min((1 + AS_GOOD) * found.cost.step_seconds, best_expert.step_seconds) * (1 + 1e-9)
+    assert complexity(found.simple.lists) <= complexity(found.best.lists)
+
+
+def test_an_entry_without_effect_is_dropped_and_one_with_an_effect_is_not() -> None:
+    given = problem("sgd", "one axis")
+    names = {d.name: g for g, d in enumerate(given.analysis.descriptions)}
+    batch, idle = (Entry(names[name], ()) for name in ("x[0]", "params.b[1]"))
+    scores = Scores(given.costs, given.space.order, given.root, AMPLE)
+    both = ((batch, idle),)
+    found = Found(both, scores.cost(both))
+    kept = simplified(scores, found, found.cost.step_seconds * 10)
+    assert len(kept.lists[0]) < 2
+    assert simplified(scores, found, 0.0) == found

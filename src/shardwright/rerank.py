@@ -9,7 +9,9 @@ from shardwright._progress import compile_bar
 from shardwright.cost import CostModel
 from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule
+from shardwright.ir.program import Source
 from shardwright.plan import Plan
+from shardwright.search.simplify import AS_GOOD, complexity
 from shardwright.spmd import State
 from shardwright.spmd.collectives import Move
 from shardwright.verify.compile import verify_compiled
@@ -18,6 +20,7 @@ from shardwright.verify.report import CompilerVerdict
 
 FEW_EXPLICIT, FEW_COMPILED = 3, 4
 """How many plans are ranked again."""
+_ABOUT_AS_GOOD = 0.005
 _WITHIN = 0.03
 """Only plans this close to the best: Shardy has its own mind about collectives, but not that much."""
 
@@ -29,17 +32,35 @@ def close_to_best(costs: CostModel, states: Sequence[State]) -> list[State]:
 
 
 def by_shardy(module: ReadModule, plans: Sequence[Plan]) -> Plan:
-    """The best of plans, with the collectives that Shardy makes of their shardings in place of our own."""
+    """The best of plans, with the collectives that Shardy makes of their shardings in place of our own.
+
+    Of plans that are as good as the best by our own collectives, and about so by Shardy's, the simplest.
+    """
     if len(plans) == 1:
         return plans[0]
-    return min(plans, key=lambda plan: plan.estimate_cost.compute_seconds + shardy_seconds(module, plan))
+    own = [plan.estimate_cost.step_seconds for plan in plans]
+    seconds = [plan.estimate_cost.compute_seconds + shardy_seconds(module, plan) for plan in plans]
+    best = min(range(len(plans)), key=lambda k: seconds[k])
+    as_good = [
+        k
+        for k in range(len(plans))
+        if own[k] <= (1 + AS_GOOD) * min(own) and seconds[k] <= (1 + _ABOUT_AS_GOOD) * seconds[best]
+    ]
+    simplest = min(as_good, key=lambda k: (complexity(plans[k].partitioned.state.lists), seconds[k]), default=best)
+    return plans[simplest]
 
 
 def shardy_seconds(module: ReadModule, plan: Plan) -> float:
     """Seconds of communication by Shardy's explicit collectives, at our prices."""
-    prices = plan.costs.prices
-    found = explicit_collectives(module, plan.partitioned)
-    return sum(prices.move_seconds(Move(c.kind, c.axes, c.bytes)) * c.times for c in found)
+    prices, program = plan.costs.prices, plan.analysis.program
+    # Which of them the compiler will make one is told by the lines that they come from.
+    sharers: dict[Source, int] = {}
+    for op, outlook in zip(program.ops, program.outlooks, strict=True):
+        sharers[op.source] = max(sharers.get(op.source, 1), outlook.sharers)
+    return sum(
+        prices.move_seconds(Move(c.kind, c.axes, c.bytes, sharers.get(c.source, 1))) * c.times
+        for c in explicit_collectives(module, plan.partitioned)
+    )
 
 
 def by_compiler(plans: Sequence[Plan], on: str, progress: bool | None) -> Plan:

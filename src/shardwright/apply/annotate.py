@@ -14,6 +14,7 @@ from typing import Any
 from shardwright import _jax
 from shardwright.errors import ModuleError
 from shardwright.ir.build import ReadModule
+from shardwright.ir.outlook import narrowed_by
 from shardwright.spmd import Partitioned, Sharding
 
 TAG = "shardwright.op"
@@ -91,9 +92,7 @@ class _Writer:
         XLA would gather weights for it. Partial sums have no sharding to name; what they are reduced to has.
         """
         done: set[int] = set()
-        for operation, op, assignment in zip(
-            self.read.operations, self.program.ops, self.plan.assignments, strict=True
-        ):
+        for op, assignment in zip(self.program.ops, self.plan.assignments, strict=True):
             if assignment is None:
                 continue
             for k, v in enumerate(op.results):
@@ -103,20 +102,23 @@ class _Writer:
                 # A convolution must not be talked into a split that it was kept from, not even for a local slice.
                 apart = own != self.plan.values[v]
                 needed = apart if assignment.partial or op.kind == "convolution" else bool(assignment.after[k])
-                if not needed or self.program.free[v]:
+                if not needed or self.program.free[v] or v in done:
                     continue
-                value = self.read.value(v)
-                uses = list(value.uses)
-                with _jax.ir.InsertionPoint.after(operation), operation.location:
-                    made = _jax.sdy.ShardingConstraintOp(value, self.attribute(own)).result
-                    wanted = _jax.sdy.ShardingConstraintOp(made, self.attribute(self.plan.values[v])).result
-                for use in uses:
-                    use.owner.operands[use.operand_number] = wanted
+                narrower = narrowed_by(self.program, v)
+                if narrower >= 0:  # moved at fewer bytes, once it is converted
+                    self.constrain(v, own)
+                    done.add(v)
+                    (v,) = self.program.ops[narrower].results
+                self.constrain(v, own, self.plan.values[v])
                 done.add(v)
         return done
 
     def constrain_definition(self, v: int) -> None:
         """Constrain a value where it is defined, for all of its uses."""
+        self.constrain(v, self.plan.values[v])
+
+    def constrain(self, v: int, *shardings: Sharding) -> None:
+        """Bring a value to shardings, one after the other, for all of its uses."""
         value = self.read.value(v)
         uses = list(value.uses)
         owner = self.program.values[v].op
@@ -128,9 +130,10 @@ class _Writer:
             block = self.read.blocks[self.program.values[v].region]
             place, location = _jax.ir.InsertionPoint.at_block_begin(block), _jax.ir.Location.unknown()
         with place, location:
-            constrained = _jax.sdy.ShardingConstraintOp(value, self.attribute(self.plan.values[v])).result
+            for sharding in shardings:
+                value = _jax.sdy.ShardingConstraintOp(value, self.attribute(sharding)).result
         for use in uses:
-            use.owner.operands[use.operand_number] = constrained
+            use.owner.operands[use.operand_number] = value
 
     def tag(self) -> None:
         """Number the operations, so that they can be told in a copy that passes have rewritten."""

@@ -14,8 +14,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 from shardwright.cost.buffers import Buffers, find_buffers
 from shardwright.cost.kernels import Kernels, find_kernels
+from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import Op, Program
-from shardwright.spmd.shardings import Pair, Places, derived_from, kept_by
+from shardwright.spmd.kept import kept_by, stays_whole
+from shardwright.spmd.shardings import Pair, Places
 from shardwright.spmd.state import Sharding
 
 K = TypeVar("K", bound=Hashable)
@@ -43,6 +45,7 @@ class OpClass(NamedTuple):
     results: tuple[int, ...]
     groups: tuple[int, ...]
     free: tuple[bool, ...]
+    outlook: Outlook
 
 
 class KernelClass(NamedTuple):
@@ -111,7 +114,7 @@ class Classes:
         self.buffers: Buffers = find_buffers(self.program, self.kernels)
         self.values: Table[ValueClass] = Table()
         self.ops: Table[OpClass] = Table()
-        kept = [derived_from(self.program, values) for values in whole]
+        kept = [stays_whole(self.program, values) for values in whole]
         self.of_value = [
             self.values.add(
                 ValueClass(
@@ -135,6 +138,7 @@ class Classes:
                     tuple([of_value[v] for v in op.results]),
                     places.of_op[o],
                     tuple([free[v] for v in op.operands]),
+                    self.program.outlooks[o],
                 ),
                 o,
             )

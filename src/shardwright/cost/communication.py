@@ -16,10 +16,13 @@ from shardwright.devices.device import AxisLink
 from shardwright.spmd.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
 
 
-def collective_seconds(kind: str, sent_bytes: float, links: Sequence[AxisLink], sizes: Sequence[int]) -> float:
+def collective_seconds(
+    kind: str, sent_bytes: float, links: Sequence[AxisLink], sizes: Sequence[int], sharers: int = 1
+) -> float:
     """Seconds of a collective in which each device sends ``sent_bytes`` (as ``spmd.collectives`` counts them).
 
-    ``links`` and ``sizes`` are those of the axes that it runs over.
+    ``links`` and ``sizes`` are those of the axes that it runs over. ``sharers`` all-reduces are made one, and pay the
+    latency between them.
     """
     if sent_bytes <= 0 or not links:
         return 0.0
@@ -30,7 +33,7 @@ def collective_seconds(kind: str, sent_bytes: float, links: Sequence[AxisLink], 
         n = math.prod(sizes)
         local_bytes = sent_bytes * n / (n - 1)
         return sum(_all_to_all(local_bytes, link, size) for link, size in zip(links, sizes, strict=True))
-    return _ring(kind, sent_bytes, links, sizes)
+    return _ring(kind, sent_bytes, links, sizes, sharers)
 
 
 def rate(link: AxisLink) -> float:
@@ -51,7 +54,7 @@ def _all_to_all(local_bytes: float, link: AxisLink, n: int) -> float:
     return n * local_bytes / 4 / across / link.bytes_per_second + latency
 
 
-def _ring(kind: str, sent_bytes: float, links: Sequence[AxisLink], sizes: Sequence[int]) -> float:
+def _ring(kind: str, sent_bytes: float, links: Sequence[AxisLink], sizes: Sequence[int], sharers: int) -> float:
     """All-gather, reduce-scatter, all-reduce: per kind of link, fast ones on the larger part."""
     rounds = 2 if kind == ALL_REDUCE else 1
     assert kind in (ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE), kind
@@ -65,6 +68,6 @@ def _ring(kind: str, sent_bytes: float, links: Sequence[AxisLink], sizes: Sequen
         ways = math.prod(size for _, size in members)
         speed = sum(rate(link) for link, _ in members)
         seconds += rounds * full_bytes * (ways - 1) / ways / speed
-        seconds += rounds * sum(link.latency_seconds * (size - 1) for link, size in members)
+        seconds += rounds * sum(link.latency_seconds * (size - 1) for link, size in members) / sharers
         full_bytes /= ways
     return seconds

@@ -143,7 +143,7 @@ def _totals(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 def _priced(model: CostModel, c: Collective, partitioned: Partitioned) -> CollectiveCost:
     axes = tuple(partitioned.mesh.names.index(a) for a in c.axes)
-    seconds = model.prices.move_seconds(Move(c.kind, axes, c.bytes)) * c.times
+    seconds = model.prices.move_seconds(Move(c.kind, axes, c.bytes, c.sharers)) * c.times
     tensor = str(partitioned.program.values[c.value])
     return CollectiveCost(c.kind, c.axes, c.bytes, c.times, seconds, tensor, c.where, c.source)
 

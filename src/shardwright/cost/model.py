@@ -320,6 +320,7 @@ class CostModel:
         c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
         return Problem(
             self.classes.program.shape_classes[c.signature],
+            c.outlook,
             tuple([self.sharding(v, view) for v in c.operands]),
             tuple([self.sharding(v, view) for v in c.results]),
             c.free,

@@ -27,7 +27,8 @@ class DevicePrices:
     def move_seconds(self, move: Move) -> float:
         """Of a collective."""
         parts = [part for a in move.axes for part in self.parts[a]]
-        return collective_seconds(move.kind, move.bytes, [p.link for p in parts], [p.size for p in parts])
+        links, sizes = [p.link for p in parts], [p.size for p in parts]
+        return collective_seconds(move.kind, move.bytes, links, sizes, move.sharers)
 
     def work_seconds(self, op: Op, dtype: str, split: int, touched_bytes: float) -> float:
         """Of an op's part on one device, each tensor read or written once."""

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.ir.rules import Rule
+
+if TYPE_CHECKING:
+    from shardwright.ir.outlook import Outlook
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
@@ -180,6 +183,20 @@ class Program:
                 key = (op.rule, types, op.flops, op.kind == "convolution")
                 out[op.signature] = numbers.setdefault(key, len(numbers))
         return out
+
+    @cached_property
+    def outlooks(self) -> Sequence[Outlook]:
+        """What becomes of the results of each op."""
+        from shardwright.ir.outlook import find_outlooks  # it is found by walking a whole program
+
+        return find_outlooks(self)
+
+    @cached_property
+    def awaited(self) -> Sequence[bool]:
+        """Values that a contraction or a loop needs."""
+        from shardwright.ir.outlook import find_awaited
+
+        return find_awaited(self)
 
     @cached_property
     def returned(self) -> frozenset[int]:

@@ -13,6 +13,7 @@ from shardwright.mcts import search as tree_search
 from shardwright.search.actions import Actions, find_actions
 from shardwright.search.improve import improve
 from shardwright.search.scores import BudgetOver, Found, Milestone, Scores
+from shardwright.search.simplify import AS_GOOD, complexity, simplified
 from shardwright.search.space import NO_KEEPERS, Keepers, Space
 from shardwright.spmd import State
 
@@ -23,6 +24,8 @@ ops there are to price: it can afford more where a state is cheap."""
 _WORK = 240_000
 """What a search may do at most (see ``Scores.work``): some ten seconds. Half of it goes to the first local
 improvement, a quarter to the tree search."""
+_LEAST_WORK = 60_000
+"""Of work: a search that has done less, because its states are cheap, goes another round."""
 _MOST_ROUNDS = 16
 _STARTS = 2
 """From how many of the best states local improvement sets out."""
@@ -47,11 +50,15 @@ class Search:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The best state, the best few that fit (none, if the best does not), and how the search went."""
+    """The best state, the best few that fit (none, if the best does not), and how the search went.
+
+    ``simple`` is about as good as the best, no worse than what experts do, and without what hardly matters.
+    """
 
     best: State
     cost: Cost
     few: tuple[State, ...]
+    simple: State
     search: Search
 
 
@@ -94,11 +101,13 @@ def find_state(
             raise
         ended = "interrupted"
     assert scores.best is not None
+    simple = _simplest(space, scores) if ended in ("converged", "exhausted") else scores.best
     search = Search(
         scores.seconds, scores.evaluations, progress.simulations, tuple(scores.history), ended, space.actions
     )
     states = tuple(scores.state(found.lists) for found in _few(scores, few))
-    return Outcome(scores.state(scores.best.lists), scores.best.cost, states, search)
+    best = scores.state(scores.best.lists)
+    return Outcome(best, scores.best.cost, states, scores.state(simple.lists), search)
 
 
 def _patience(space: Space, costs: CostModel) -> float:
@@ -125,7 +134,7 @@ class _Progress:
 def _rounds(
     space: Space, scores: Scores, progress: _Progress, seconds: float | None, simulations: int | None, seed: int
 ) -> str:
-    """Tree search and local improvement in turn; with seconds to fill, again until nothing better comes of it."""
+    """Tree search and local improvement in turn; with time left, again until nothing better comes of it."""
     work = float(_WORK)
     for _, lists in space.combinations():
         scores.cost(lists)
@@ -141,8 +150,8 @@ def _rounds(
             return "exhausted"
         if simulations is not None:
             return "simulations"
-        if seconds is None:
-            return "converged"
+        if seconds is None and scores.work > _LEAST_WORK:
+            break
         rounds_without_gain = 0 if scores.best is not before else rounds_without_gain + 1
         if rounds_without_gain >= _ROUNDS_WITHOUT_GAIN:
             break
@@ -162,6 +171,20 @@ def _few(scores: Scores, count: int) -> list[Found]:
     if not found or scores.best is None:
         return []
     return [scores.best, *found[1:]]
+
+
+def _simplest(space: Space, scores: Scores) -> Found:
+    """Of what is as good as the best, the state of which least is to say."""
+    best = scores.best
+    assert best is not None
+    known = [Found(lists, scores.cost(lists)) for _, lists in space.combinations()]
+    experts = [f for f in known if f.cost.peak_bytes <= scores.limit_bytes]
+    most = min([(1 + AS_GOOD) * best.cost.step_seconds, *(f.cost.step_seconds for f in experts)])
+    good = [f for f in experts if f.cost.step_seconds <= most]
+    return min(
+        [simplified(scores, found, most) for found in (best, *good)],
+        key=lambda f: (complexity(f.lists), f.cost.step_seconds, f.lists),
+    )
 
 
 def _starts(scores: Scores) -> list[Found]:

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import Op, bits_of
 from shardwright.ir.rules import Rule
-from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reduced, reshard
+from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reduced
 from shardwright.spmd.prices import Prices
 from shardwright.spmd.state import MeshShape, Sharding
 
@@ -48,10 +49,11 @@ class Assignment(NamedTuple):
 class Problem(NamedTuple):
     """All that an op's assignment depends on; equal problems have equal answers.
 
-    ``shape_class`` is that of the program (``Program.shape_classes``).
+    ``shape_class`` and ``outlook`` are those of the program (``Program.shape_classes``, ``Program.outlooks``).
     """
 
     shape_class: int
+    outlook: Outlook
     operands: tuple[Sharding, ...]
     results: tuple[Sharding, ...]
     free: tuple[bool, ...]
@@ -75,8 +77,9 @@ class Ways:
     are a vector over the ways, worked out once for each sharding of each tensor, and a choice is a sum of vectors.
     """
 
-    def __init__(self, ways: list[Way], sizes: list[float], factors: int) -> None:
+    def __init__(self, ways: list[Way], sizes: list[float], factors: int, outlook: Outlook) -> None:
         self.ways = ways
+        self.outlook = outlook
         self.sizes = sizes
         self.work = np.array([way.work_seconds for way in ways])
         self.factors = np.array([way.factors for way in ways])
@@ -102,10 +105,10 @@ class Assigner:
     def __init__(self, mesh: MeshShape, prices: Prices) -> None:
         self.mesh, self.prices = mesh, prices
         self._known: dict[Problem, Assignment] = {}
-        self._all_ways: dict[int, Ways | None] = {}
-        self._some_ways: dict[tuple[int, tuple[tuple[int, ...], ...]], Ways] = {}
-        self._lines: dict[tuple[Sharding, tuple[int, ...], Sharding], tuple[float, float]] = {}
-        self._moves: dict[tuple[float, Sharding, tuple[int, ...], Sharding], tuple[tuple[Move, ...], float]] = {}
+        self._all_ways: dict[tuple[int, Outlook], Ways | None] = {}
+        self._some_ways: dict[tuple[int, Outlook, tuple[tuple[int, ...], ...]], Ways] = {}
+        self._lines: dict[_Change, tuple[float, float]] = {}
+        self._moves: dict[tuple[float, _Change], tuple[tuple[Move, ...], float]] = {}
 
     def assign(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
         """The cheapest way to run an op; ``shapes`` are shape and type of its operands, then results."""
@@ -129,7 +132,7 @@ class Assigner:
         # No axis at all is the first of the ways: of equals, the one that splits least.
         number = int(seconds.argmin()) if allowed is None else int(allowed[seconds[allowed].argmin()])
         best = ways.ways[number]
-        found = list(self._around(best, problem, sizes))
+        found = list(self._around(best, problem, ways))
         moves = tuple([moves for moves, _ in found])
         after_seconds = sum([seconds for _, seconds in found[count:]])
         return Assignment(
@@ -145,19 +148,19 @@ class Assigner:
 
     def _ways(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Ways:
         """All ways to run an op, or, on a mesh with so many axes that they are too many, those of the problem."""
-        number = problem.shape_class
-        if number not in self._all_ways:
+        kind = (problem.shape_class, problem.outlook)
+        if kind not in self._all_ways:
             every = frozenset(range(len(op.rule.sizes)))
             own = tuple(every)
             choices = tuple(candidates(op.rule, own, every, size) for size in self.mesh.sizes)
             few = math.prod(len(found) + 1 for found in choices) <= _MOST_WAYS
-            self._all_ways[number] = self._make_ways(op, choices, shapes) if few else None
-        ways = self._all_ways[number]
+            self._all_ways[kind] = self._make_ways(op, choices, shapes, problem.outlook) if few else None
+        ways = self._all_ways[kind]
         if ways is not None:
             return ways
-        key = (number, problem.candidates)
+        key = (*kind, problem.candidates)
         if key not in self._some_ways:
-            self._some_ways[key] = self._make_ways(op, problem.candidates, shapes)
+            self._some_ways[key] = self._make_ways(op, problem.candidates, shapes, problem.outlook)
         return self._some_ways[key]
 
     def _make_ways(
@@ -165,6 +168,7 @@ class Assigner:
         op: Op,
         choices: tuple[tuple[int, ...], ...],
         shapes: Sequence[tuple[tuple[int, ...], str]],
+        outlook: Outlook,
     ) -> Ways:
         sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
         return Ways(
@@ -175,6 +179,7 @@ class Assigner:
             ],
             sizes,
             len(op.rule.sizes),
+            outlook,
         )
 
     def _seconds(self, ways: Ways, t: int, count: int, sharding: Sharding, size: float) -> NDArray[np.float64]:
@@ -182,47 +187,41 @@ class Assigner:
         known = self._lines
         out = []
         for way in ways.ways:
-            have, partial, want = (
-                (sharding, (), way.operands[t]) if t < count else (way.results[t - count], way.partial, sharding)
-            )
-            if have == want and not partial:
+            change = _before(sharding, way.operands[t]) if t < count else _after(way, ways.outlook, t - count, sharding)
+            if change.have == change.want and not change.partial:
                 out.append(0.0)
             else:
-                start, slope = known.get((have, partial, want)) or self._line(have, partial, want)
+                start, slope = known.get(change) or self._line(change)
                 out.append(start + slope * size)
         return np.array(out)
 
-    def _line(self, have: Sharding, partial: tuple[int, ...], want: Sharding) -> tuple[float, float]:
+    def _line(self, change: _Change) -> tuple[float, float]:
         """Seconds of a move by the tensor's bytes, which are a straight line: for none, and for each."""
-        one, two = (self._move(size, have, partial, want)[1] for size in (_SAMPLE_BYTES, 2 * _SAMPLE_BYTES))
+        one, two = (self._move(size, change)[1] for size in (_SAMPLE_BYTES, 2 * _SAMPLE_BYTES))
         slope = (two - one) / _SAMPLE_BYTES
-        found = self._lines[have, partial, want] = (one - slope * _SAMPLE_BYTES, slope)
+        found = self._lines[change] = (one - slope * _SAMPLE_BYTES, slope)
         return found
 
-    def _around(self, way: Way, problem: Problem, sizes: Sequence[float]) -> Iterator[tuple[tuple[Move, ...], float]]:
+    def _around(self, way: Way, problem: Problem, ways: Ways) -> Iterator[tuple[tuple[Move, ...], float]]:
         """The moves of each operand, then of each result, and their seconds."""
-        known, t = self._moves, 0
-        for have, want, free in zip(problem.operands, way.operands, problem.free, strict=True):
+        known, sizes, count = self._moves, ways.sizes, len(problem.operands)
+        for t, (have, want, free) in enumerate(zip(problem.operands, way.operands, problem.free, strict=True)):
             if free or have == want:
                 yield _NOTHING
             else:
-                yield known.get((sizes[t], have, (), want)) or self._move(sizes[t], have, (), want)
-            t += 1
-        for have, want in zip(way.results, problem.results, strict=True):
+                change = _before(have, want)
+                yield known.get((sizes[t], change)) or self._move(sizes[t], change)
+        for k, (have, want) in enumerate(zip(way.results, problem.results, strict=True)):
             if have == want and not way.partial:
                 yield _NOTHING
             else:
-                yield known.get((sizes[t], have, way.partial, want)) or self._move(sizes[t], have, way.partial, want)
-            t += 1
+                size, change = sizes[count + k], _after(way, ways.outlook, k, want)
+                yield known.get((size, change)) or self._move(size, change)
 
-    def _move(
-        self, size: float, have: Sharding, partial: tuple[int, ...], want: Sharding
-    ) -> tuple[tuple[Move, ...], float]:
-        if partial:
-            moves = reduce_partial(size, have, partial, want, self.mesh)
-        else:
-            moves = reshard(size, have, want, self.mesh)
-        found = self._moves[size, have, partial, want] = (moves, sum(self.prices.move_seconds(m) for m in moves))
+    def _move(self, size: float, change: _Change) -> tuple[tuple[Move, ...], float]:
+        have, partial, want, sharers, narrowing = change
+        moves = reduce_partial(size, have, partial, want, self.mesh, sharers=sharers, narrowing=narrowing)
+        found = self._moves[size, change] = (moves, sum(self.prices.move_seconds(m) for m in moves))
         return found
 
     def _way(
@@ -246,6 +245,24 @@ class Assigner:
             tuple(a for a, f in enumerate(factors) if f in rule.reduction),
             self.prices.work_seconds(op, shapes[0][1], split, touched),
         )
+
+
+class _Change(NamedTuple):
+    """From a sharding, and partial sums, to another; the rest is of the ``Outlook``."""
+
+    have: Sharding
+    partial: tuple[int, ...]
+    want: Sharding
+    sharers: int
+    narrowing: float
+
+
+def _before(have: Sharding, want: Sharding) -> _Change:
+    return _Change(have, (), want, 1, 1.0)
+
+
+def _after(way: Way, outlook: Outlook, result: int, want: Sharding) -> _Change:
+    return _Change(way.results[result], way.partial, want, outlook.sharers, outlook.narrowing[result])
 
 
 _NOTHING: tuple[tuple[Move, ...], float] = ((), 0.0)

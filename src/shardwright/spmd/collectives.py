@@ -16,11 +16,15 @@ ALL_TO_ALL, PERMUTE = "all-to-all", "collective-permute"
 
 
 class Move(NamedTuple):
-    """One collective on one tensor: its kind, the axes it runs over, and the bytes that each device sends."""
+    """One collective on one tensor: its kind, the axes it runs over, and the bytes that each device sends.
+
+    ``sharers`` collectives are made one by the compiler and share the latency.
+    """
 
     kind: str
     axes: tuple[int, ...]
     bytes: float
+    sharers: int = 1
 
 
 def local_bytes(total_bytes: float, sharding: Sharding, mesh: MeshShape) -> float:
@@ -71,9 +75,19 @@ def _out_of_order(have: Sharding, want: Sharding) -> bool:
 
 
 def reduce_partial(
-    total_bytes: float, have: Sharding, partial: tuple[int, ...], want: Sharding, mesh: MeshShape
+    total_bytes: float,
+    have: Sharding,
+    partial: tuple[int, ...],
+    want: Sharding,
+    mesh: MeshShape,
+    *,
+    sharers: int = 1,
+    narrowing: float = 1.0,
 ) -> tuple[Move, ...]:
-    """From partial sums over some axes to a sharding: reduce-scatter onto an axis's new dimension, else all-reduce."""
+    """From partial sums over some axes to a sharding: reduce-scatter onto an axis's new dimension, else all-reduce.
+
+    ``sharers`` all-reduces are combined; once it is reduced, the tensor is moved at ``narrowing`` of its bytes.
+    """
     moves: list[Move] = []
     wanted = {axis for axes in want for axis in axes}
     size = local_bytes(total_bytes, have, mesh)
@@ -85,8 +99,8 @@ def reduce_partial(
     rest = tuple(axis for axis in partial if axis not in wanted)
     if rest:
         n = mesh.ways(rest)
-        moves.append(Move(ALL_REDUCE, rest, 2 * size * (n - 1) / n))
-    return (*moves, *reshard(total_bytes, reduced(have, partial, want), want, mesh))
+        moves.append(Move(ALL_REDUCE, rest, 2 * size * (n - 1) / n, sharers))
+    return (*moves, *reshard(total_bytes * narrowing, reduced(have, partial, want), want, mesh))
 
 
 def reduced(have: Sharding, partial: tuple[int, ...], want: Sharding) -> Sharding:

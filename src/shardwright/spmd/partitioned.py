@@ -18,7 +18,7 @@ class Collective:
     """One collective that a state implies.
 
     ``bytes`` is what each device sends, once; ``times`` how often it runs. ``where`` is "use" (an operand is brought to
-    what the op wants), "result" or "border" (of a loop or branch).
+    what the op wants), "result" or "border" (of a loop or branch). ``sharers`` of its kind are made one.
     """
 
     kind: str
@@ -29,6 +29,7 @@ class Collective:
     op: int
     where: str
     source: Source
+    sharers: int = 1
 
     @property
     def total_bytes(self) -> float:
@@ -62,7 +63,8 @@ class Partitioned:
                 if move.bytes:
                     axes = tuple(self.mesh.names[a] for a in move.axes)
                     source = program.ops[o].source
-                    out.append(Collective(move.kind, axes, move.bytes, repeats[o], value, o, where, source))
+                    times = repeats[o]
+                    out.append(Collective(move.kind, axes, move.bytes, times, value, o, where, source, move.sharers))
 
         seen: set[tuple[int, int, Sharding]] = set()
         for o, (op, assignment) in enumerate(zip(program.ops, self.assignments, strict=True)):
@@ -104,6 +106,7 @@ def partition_program(
             )
         problem = Problem(
             program.shape_classes[op.signature],
+            program.outlooks[o],
             tuple([values[v] for v in op.operands]),
             tuple([values[v] for v in op.results]),
             tuple([free[v] for v in op.operands]),

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from shardwright.analysis import Analysis
-from shardwright.ir.program import Program
+from shardwright.spmd.kept import kept_by, stays_whole
 from shardwright.spmd.state import Entry, MeshShape, Sharding, State
 
 
@@ -58,7 +58,7 @@ def winner(places: Iterable[int], pairs: Iterable[Pair], sides: tuple[int, ...])
 def shard_values(places: Places, mesh: MeshShape, state: State) -> list[Sharding]:
     """The sharding of every value of the program."""
     program = places.analysis.program
-    whole = [derived_from(program, values) for values in state.whole]
+    whole = [stays_whole(program, values) for values in state.whole]
     known: dict[object, Sharding] = {}
     out: list[Sharding] = []
     for v, value in enumerate(program.values):
@@ -71,11 +71,6 @@ def shard_values(places: Places, mesh: MeshShape, state: State) -> list[Sharding
             sharding = known[key] = shard_value(value.shape, groups, pairs, kept, mesh, state.lists)
         out.append(sharding)
     return out
-
-
-def kept_by(value: int, whole: Iterable[frozenset[int]]) -> tuple[int, ...]:
-    """The groups of the entries that keep a value whole; ``whole`` are sets of values with all that derives."""
-    return tuple([-2 - k for k, values in enumerate(whole) if value in values])
 
 
 def shard_value(
@@ -100,30 +95,3 @@ def shard_value(
                 taken[d].append(axis)
                 break
     return tuple(tuple(axes) for axes in taken)
-
-
-def derived_from(program: Program, arguments: frozenset[int]) -> frozenset[int]:
-    """The values computed from these alone, constants, scalars and loop counters aside.
-
-    Casts and slices of parameters that are to stay whole stay whole too.
-    """
-    if not arguments:
-        return frozenset()
-    free = program.free
-    derived = set(arguments)
-
-    def neutral(v: int) -> bool:
-        return bool(free[v]) or not program.values[v].shape
-
-    for op in program.ops:
-        if op.kind == "while":
-            body = program.regions[op.regions[-1]]
-            for k, v in enumerate(op.operands):
-                if v in derived and body.results[k] == body.parameters[k]:
-                    derived.add(op.results[k])
-                    derived.update(program.regions[r].parameters[k] for r in op.regions)
-        elif op.kind == "optimization_barrier":
-            derived.update(b for a, b in zip(op.operands, op.results, strict=True) if a in derived)
-        elif any(v in derived for v in op.operands) and all(v in derived or neutral(v) for v in op.operands):
-            derived.update(op.results)
-    return frozenset(derived)

@@ -13,6 +13,7 @@ from typing import Any
 from shardwright import _jax
 from shardwright.apply.annotate import TAG, sharding_attribute
 from shardwright.ir.build import TERMINATORS, ReadModule, functions_of
+from shardwright.ir.outlook import narrowed_by
 from shardwright.spmd import Partitioned, Sharding
 from shardwright.verify.shardy import EXPLICIT, ShardyCollective, read_collectives
 
@@ -40,6 +41,7 @@ class _Writer:
         self.made: dict[tuple[int, Any, Sharding], Any] = {}
         self._attributes: dict[Sharding, Any] = {}
         self._ids: dict[Any, int] = {}
+        self._early: dict[int, Sharding] = {}
         self._walk = iter(enumerate(zip(self.program.ops, partitioned.assignments, strict=True)))
 
     def write(self) -> None:
@@ -89,11 +91,16 @@ class _Writer:
             for t, (want, moves) in enumerate(zip(assignment.operands, assignment.before, strict=True)):
                 if moves:
                     self._constrain_use(operation, t, want, op.region)
-            self._constrain_results(operation, op.results, assignment.after)
+            early = [self._early.pop(v) for v in op.operands if v in self._early]
             shardings = [
-                assignment.made(k, planned) if moves else planned
+                early[0] if early else assignment.made(k, planned) if moves else planned
                 for k, (planned, moves) in enumerate(zip(shardings, assignment.after, strict=True))
             ]
+            for result, v, made in zip(operation.results, op.results, shardings, strict=True):
+                if made != self.plan.values[v] and narrowed_by(self.program, v) >= 0:
+                    self._early[v] = made  # moved at fewer bytes, once it is converted
+                elif made != self.plan.values[v] and not self.program.free[v]:
+                    self._constrain_result(operation, result, v)
         if operation.results:
             operation.attributes["sdy.sharding"] = self._per_value(shardings)
         if op.regions:
@@ -112,15 +119,13 @@ class _Writer:
                 self._ids[self.made[key]] = self._ids[value]
         operation.operands[operand] = self.made[key]
 
-    def _constrain_results(self, operation: Any, values: Any, after: Any) -> None:
-        for result, v, moves in zip(operation.results, values, after, strict=True):
-            if moves and not self.program.free[v]:
-                uses = list(result.uses)
-                with _jax.ir.InsertionPoint.after(operation), operation.location:
-                    wanted = _jax.sdy.ShardingConstraintOp(result, self._attribute(self.plan.values[v])).result
-                self._ids[wanted] = v
-                for use in uses:
-                    use.owner.operands[use.operand_number] = wanted
+    def _constrain_result(self, operation: Any, result: Any, v: int) -> None:
+        uses = list(result.uses)
+        with _jax.ir.InsertionPoint.after(operation), operation.location:
+            wanted = _jax.sdy.ShardingConstraintOp(result, self._attribute(self.plan.values[v])).result
+        self._ids[wanted] = v
+        for use in uses:
+            use.owner.operands[use.operand_number] = wanted
 
     def _per_value(self, shardings: Any) -> Any:
         return _jax.sdy.TensorShardingPerValueAttr.get([self._attribute(s) for s in shardings])

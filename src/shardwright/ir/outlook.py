@@ -1,0 +1,79 @@
+"""What becomes of an op's results, as far as it makes moving them cheaper.
+
+Two things that compilers do. All-reduces that do not wait for one another are made one (XLA's all-reduce combiner: in
+a compiled U-Net under data parallelism two were left of 109), so they pay the latency of one between them. And a tensor
+whose only use is a conversion to a narrower type can be moved after it instead of before, at fewer bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from shardwright.ir.program import Op, Program, bits_of
+
+
+class Outlook(NamedTuple):
+    """Of one op: how many all-reduces may become one with its own, and the bytes that are left of each result.
+
+    ``narrowing`` is 0.5 for a result in f32 that is only used to be converted to bf16, and 1 where nothing narrows.
+    """
+
+    sharers: int
+    narrowing: tuple[float, ...]
+
+
+def find_outlooks(program: Program) -> list[Outlook]:
+    """The outlook of every op.
+
+    All-reduces can be combined when nothing heavy waits for their results: gradients, in short. Those of one region
+    are taken to be combined.
+    """
+    awaited = program.awaited
+
+    def late(op: Op) -> bool:
+        return bool(op.rule.reduction) and not any(awaited[v] for v in op.results)
+
+    count = Counter(op.region for op in program.ops if late(op))
+    return [
+        Outlook(count[op.region] if late(op) else 1, tuple([_narrowing(program, v) for v in op.results]))
+        for op in program.ops
+    ]
+
+
+def find_awaited(program: Program) -> list[bool]:
+    """Values that a contraction or a loop needs, at once or by way of other ops, in this turn of a loop or the next."""
+    awaited = [False] * len(program.values)
+    bodies = [program.regions[op.regions[-1]] for op in program.ops if op.kind == "while"]
+    changed = True
+    while changed:
+        for op in reversed(program.ops):
+            if op.flops or op.regions or any(awaited[v] for v in op.results):
+                for v in op.operands:
+                    awaited[v] = True
+        changed = False
+        for body in bodies:
+            for before, after in zip(body.parameters, body.results, strict=True):
+                if awaited[before] and not awaited[after]:
+                    awaited[after] = changed = True
+    return awaited
+
+
+def narrowed_by(program: Program, value: int) -> int:
+    """The op that makes a value narrower and is its only use, or -1."""
+    users = program.users[value]
+    if len(users) != 1 or value in program.returned:
+        return -1
+    op = program.ops[users[0]]
+    before = program.values[value]
+    same_region = before.op >= 0 and program.ops[before.op].region == op.region
+    if op.kind != "convert" or not same_region:
+        return -1
+    return users[0] if 0 < bits_of(program.values[op.results[0]].dtype) < bits_of(before.dtype) else -1
+
+
+def _narrowing(program: Program, value: int) -> float:
+    op = narrowed_by(program, value)
+    if op < 0:
+        return 1.0
+    return bits_of(program.values[program.ops[op].results[0]].dtype) / bits_of(program.values[value].dtype)

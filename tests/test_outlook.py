@@ -1,0 +1,155 @@
+"""What becomes of results: all-reduces that are made one, tensors that are moved once they are narrower."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import shardwright as sw
+from shardwright.ir.outlook import narrowed_by
+from shardwright.spmd.kept import stays_whole
+
+F32 = jnp.float32
+
+
+def array(*shape, dtype=F32):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def dots(program):
+    return [o for o, op in enumerate(program.ops) if op.kind == "dot_general"]
+
+
+def two_layers(params, x):
+    def loss(params):
+        return jnp.sum(jnp.tanh(x @ params["a"]) @ params["b"])
+
+    grads = jax.grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+
+
+PARAMS = {"a": array(64, 32), "b": array(32, 16)}
+
+
+def test_gradients_share_a_latency_and_activations_do_not():
+    program = sw.analyse(two_layers, PARAMS, array(128, 64)).program
+    sharers = {str(program.values[program.ops[o].results[0]]): program.outlooks[o].sharers for o in dots(program)}
+    # The forward products and the gradient of the hidden activation are waited for; the two gradients are not.
+    assert sharers["f32[128,32]"] == 1
+    assert sharers["f32[32,64]"] == sharers["f32[16,32]"] == 2
+
+
+def test_what_a_loop_carries_into_its_next_turn_is_waited_for():
+    def chain(w, x):
+        return jax.lax.scan(lambda x, _: (x @ w, None), x, None, length=3)[0]
+
+    program = sw.analyse(chain, array(16, 16), array(8, 16)).program
+    (o,) = dots(program)
+    assert program.awaited[program.ops[o].results[0]]
+    assert program.outlooks[o].sharers == 1
+
+
+def test_data_parallelism_pays_one_latency_for_all_gradients():
+    def price(layers):
+        def step(params, x):
+            def loss(params):
+                h = x
+                for w in params:
+                    h = jnp.tanh(h @ w)
+                return jnp.sum(h)
+
+            return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params))
+
+        plan = sw.evaluate(
+            step,
+            [array(8, 8)] * layers,
+            array(64, 8),
+            mesh={"data": 8},
+            device="tpu-v5e",
+            decisions=["data_parallel:data"],
+        )
+        return plan.estimate.comm_seconds
+
+    # The tensors are so small that latency is all there is.
+    assert price(8) == pytest.approx(price(2), rel=0.1)
+
+
+def lookup(table, ids):
+    return jnp.tanh(table[ids].astype(jnp.bfloat16))
+
+
+def test_a_tensor_is_moved_once_it_is_narrower():
+    mesh, args = {"x": 4}, (array(65536, 64), array(4096, dtype=jnp.int32))
+    decisions = [("x", "ids[0]"), ("x", "table[1]")]
+    plan = sw.evaluate(lookup, *args, mesh=mesh, device="tpu-v5e", decisions=decisions)
+    program = plan.analysis.program
+    gathered = next(op.results[0] for op in program.ops if op.kind == "gather")
+    convert = narrowed_by(program, gathered)
+    assert program.ops[convert].kind == "convert"
+    (move,) = [c for c in plan.collectives if c.value == gathered]
+    # 4096 x 64 in bf16, a quarter on each of four devices, three quarters of which are sent.
+    assert (move.kind, move.bytes) == ("all-to-all", 4096 * 64 * 2 / 4 * 3 / 4)
+    assert plan.verify("shardy").figures["shardy_bytes"]["all-to-all"] == move.bytes
+    assert plan.verify("run").ok
+
+
+def test_no_narrowing_where_the_wide_tensor_is_used_too():
+    def both(table, ids):
+        found = table[ids]
+        return jnp.tanh(found.astype(jnp.bfloat16)), found.sum()
+
+    program = sw.analyse(both, array(256, 64), array(128, dtype=jnp.int32)).program
+    gathered = next(op.results[0] for op in program.ops if op.kind == "gather")
+    assert narrowed_by(program, gathered) == -1
+
+
+def whole_with(fn, args, *paths):
+    program = sw.analyse(fn, *args).program
+    arguments = frozenset(a.value for a in program.arguments if a.path in paths)
+    kept = stays_whole(program, arguments) - arguments
+    return program, {(program.ops[program.values[v].op].kind, program.values[v].shape) for v in kept}
+
+
+def biased(params, x):
+    def loss(params):
+        return jnp.sum(jnp.tanh(x @ params["w"] + params["b"]) ** 2)
+
+    grads = jax.grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+
+
+def test_a_gradient_stays_whole_with_its_weight():
+    args = ({"w": array(64, 32), "b": array(32)}, array(128, 64))
+    _, kept = whole_with(biased, args, "params.b")
+    assert ("reduce", (32,)) in kept  # the gradient, summed over the batch
+    assert ("subtract", (32,)) in kept  # the new weight
+    assert {kind for kind, shape in kept if shape == (128, 32)} == {"broadcast_in_dim"}  # no activation
+
+
+def test_a_gradient_is_free_where_something_else_is_made_of_it_too():
+    def with_momentum(params, momentum, x):
+        def loss(params):
+            return jnp.sum(jnp.tanh(x @ params["w"] + params["b"]) ** 2)
+
+        grads = jax.grad(loss)(params)
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, grads)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, momentum), momentum
+
+    tree = {"w": array(64, 32), "b": array(32)}
+    _, kept = whole_with(with_momentum, (tree, tree, array(128, 64)), "params.b")
+    assert ("reduce", (32,)) not in kept  # the momentum may be in parts, and the gradient with it
+    _, kept = whole_with(with_momentum, (tree, tree, array(128, 64)), "params.b", "momentum.b")
+    assert ("reduce", (32,)) in kept
+
+
+def test_a_gradient_that_a_loop_collects_stays_whole_in_it():
+    def step(scales, x):
+        def loss(scales):
+            return jnp.sum(jax.lax.scan(lambda x, s: (jnp.tanh(x * s), None), x, scales)[0])
+
+        return scales - 0.1 * jax.grad(loss)(scales)
+
+    program, kept = whole_with(step, (array(4, 32), array(128, 32)), "scales")
+    assert ("reduce", (32,)) in kept
+    assert ("while", (4, 32)) in kept
+    values = [v for v in program.values if v.shape == (128, 32)]
+    assert values and ("tanh", (128, 32)) not in kept
