@@ -170,6 +170,12 @@ class Plan:
 
         save(self, path)
 
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as one HTML page of pictures, plots and tables, which needs nothing else, no network either."""
+        from shardwright.report import write_report
+
+        write_report(self, path)
+
     def to_dict(self) -> dict[str, Any]:
         """Figures, decisions, specs, collectives and how it was found, of JSON's types alone."""
         from shardwright.plan.summary import plan_dict

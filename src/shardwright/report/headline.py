@@ -1,0 +1,77 @@
+"""The first thing that a reader sees: does it fit, how long does a step take, what of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shardwright.analysis.present import human_bytes
+from shardwright.plan.known import common_names
+from shardwright.report.table import seconds_text
+from shardwright.spmd.collectives import local_bytes
+
+if TYPE_CHECKING:
+    from shardwright.plan import Plan
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of the mesh, and what its decisions are commonly called."""
+
+    number: int
+    name: str
+    size: int
+    called: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """Figures as they are shown; parts are between 0 and 1."""
+
+    function: str
+    device: str
+    devices: int
+    axes: tuple[Axis, ...]
+    fits: bool
+    peak: str
+    limit: str
+    memory_part: float
+    step: str
+    compute: str
+    comm: str
+    compute_part: float
+    peak_percent: str
+    sent: str
+    collectives: int
+    arguments: str
+    arguments_whole: str
+
+
+def make_headline(plan: Plan) -> Headline:
+    """The headline of a plan."""
+    estimate, mesh, program = plan.estimate, plan.partitioned.mesh, plan.analysis.program
+    called = common_names(plan)
+    held = [(program.values[a.value].bytes, plan.partitioned.values[a.value]) for a in program.arguments]
+    step, limit = estimate.step_seconds, estimate.limit_bytes
+    return Headline(
+        function=program.name,
+        device=plan.device.name,
+        devices=mesh.devices,
+        axes=tuple(
+            Axis(number, name, size, called.get(name, ()))
+            for number, (name, size) in enumerate(zip(mesh.names, mesh.sizes, strict=True))
+        ),
+        fits=estimate.fits,
+        peak=human_bytes(estimate.peak_bytes),
+        limit=human_bytes(limit),
+        memory_part=min(estimate.peak_bytes / limit, 1.0) if limit else 1.0,
+        step=seconds_text(step),
+        compute=seconds_text(estimate.compute_seconds),
+        comm=seconds_text(estimate.comm_seconds),
+        compute_part=estimate.compute_seconds / step if step else 0.0,
+        peak_percent=f"{100 * estimate.peak_fraction:.0f}",
+        sent=human_bytes(sum(c.total_bytes for c in estimate.collectives)),
+        collectives=sum(c.times for c in estimate.collectives),
+        arguments=human_bytes(sum(local_bytes(whole, sharding, mesh) for whole, sharding in held)),
+        arguments_whole=human_bytes(sum(whole for whole, _ in held)),
+    )

@@ -1,0 +1,126 @@
+"""The plot of memory over the program."""
+
+from __future__ import annotations
+
+from shardwright.analysis.present import human_bytes
+from shardwright.cost.present import place
+from shardwright.cost.timeline import ARGUMENTS, COPIES, UNREDUCED, VALUES, Body, Timeline
+from shardwright.report.plot import Key, Plot, Spec, byte_unit, escaped
+
+_PIXELS = 340
+_ROOM = 1.3
+"""Above the peak, for what is written there."""
+_LIMIT_SHOWN = 2.5
+"""The limit is drawn where it is no more than so many times the peak; it would flatten the plot otherwise."""
+_FEW = 12
+"""So many kernels are all numbered."""
+_LOOKS = {
+    ARGUMENTS: ("--held", "area", ""),
+    VALUES: ("--compute", "area", ""),
+    COPIES: ("--comm", "hatched", "/"),
+    UNREDUCED: ("--other", "crossed", "x"),
+}
+
+
+def memory_plot(timeline: Timeline, limit_bytes: int) -> Plot:
+    """Bytes alive at every kernel, by kind, with the peak marked and loops' bodies shaded."""
+    total, peak = timeline.total, timeline.peak
+    unit, scale = byte_unit(int(total[peak]))
+    highest, limit = int(total[peak]) / scale, limit_bytes / scale
+    near = limit < _LIMIT_SHOWN * highest
+    points = [k + 1.0 for k in range(len(total))] if len(total) > 1 else [0.5, 1.5]
+    copies = 1 if len(total) > 1 else 2  # one point makes no area
+    kinds = [kind for kind, found in timeline.bytes.items() if found.any()]
+    data: list[Spec] = []
+    for kind in kinds:
+        colour, _, pattern = _LOOKS[kind]
+        filled = {"shape": pattern, "fillmode": "overlay", "fgcolor": colour, "size": 7}
+        data.append(
+            {
+                "type": "scatter",
+                "name": kind,
+                "x": points,
+                "y": [round(b / scale, 4) for b in timeline.bytes[kind].tolist()] * copies,
+                "mode": "lines",
+                "line": {"width": 0 if pattern else 1, "color": colour, "shape": "hvh"},
+                "fillcolor": f"{colour}-fill",
+                **({"fillpattern": filled} if pattern else {}),
+                "stackgroup": "alive",
+                "hovertemplate": f"{kind} %{{y:.2f}} {unit}<extra></extra>",
+            }
+        )
+    data.append(
+        {
+            "type": "scatter",
+            "x": points,
+            "y": [round(b / scale, 4) for b in total.tolist()] * copies,
+            "mode": "lines",
+            "line": {"width": 0},
+            "text": [escaped(place(source)) for source in timeline.sources] * copies,
+            "hovertemplate": f"<b>%{{y:.2f}} {unit}</b> at %{{text}}<extra></extra>",
+        }
+    )
+    data.append(
+        {
+            "type": "scatter",
+            "x": [peak + 1],
+            "y": [round(highest, 4)],
+            "mode": "markers+text",
+            "marker": {"symbol": "diamond", "size": 11, "color": "--ink", "line": {"width": 1.5, "color": "--page"}},
+            "text": [f"peak {human_bytes(int(total[peak]))}"],
+            "textposition": _beside(peak, len(total)),
+            "textfont": {"color": "--ink", "size": 13},
+            "cliponaxis": False,
+            "hoverinfo": "skip",
+        }
+    )
+    marks = [_loop(body, len(total)) for body in timeline.bodies] + [_limit(limit, limit_bytes)] * near
+    every = {"dtick": 1} if len(total) <= _FEW else {}
+    layout: Spec = {
+        "hovermode": "x unified",
+        "xaxis": {"title": {"text": "kernel, in program order"}, "range": [points[0], points[-1]], **every},
+        "yaxis": {"title": {"text": unit}, "range": [0, _ROOM * max(highest, limit if near else 0.0) or 1.0]},
+        "shapes": [shape for shape, _ in marks],
+        "annotations": [annotation for _, annotation in marks],
+    }
+    label = f"Memory over {len(total):,} kernels; at most {human_bytes(int(total[peak]))}, at kernel {peak + 1:,}."
+    legend = tuple(Key(kind, *_LOOKS[kind][:2]) for kind in kinds)
+    return Plot("memory-plot", label, _PIXELS, {"data": data, "layout": layout}, legend)
+
+
+def _loop(body: Body, points: int) -> tuple[Spec, Spec]:
+    ends = {"x0": max(body.first + 0.5, 1), "x1": min(body.last + 1.5, points), "y0": 0, "y1": 1}
+    style = {"layer": "below", "line": {"width": 0}, "fillcolor": "--shade"}
+    shape = {"type": "rect", "xref": "x", "yref": "paper", **ends, **style}
+    return shape, {
+        "xref": "x",
+        "yref": "paper",
+        "x": (body.first + body.last) / 2 + 1,
+        "y": 1,
+        "yanchor": "top",
+        "text": f"loop × {body.trips:,}",
+        "showarrow": False,
+        "font": {"size": 12, "color": "--soft"},
+    }
+
+
+def _limit(at: float, limit_bytes: int) -> tuple[Spec, Spec]:
+    line = {"color": "--bad", "width": 1.5, "dash": "dash"}
+    shape = {"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": at, "y1": at, "line": line}
+    return shape, {
+        "xref": "paper",
+        "yref": "y",
+        "x": 0,
+        "y": at,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "text": f"limit {human_bytes(limit_bytes)}",
+        "showarrow": False,
+        "font": {"color": "--bad", "size": 12},
+    }
+
+
+def _beside(point: int, points: int) -> str:
+    """Where text at a point has room."""
+    at = (point + 0.5) / points
+    return "top right" if at < 0.2 else "top left" if at > 0.8 else "top center"
