@@ -1,0 +1,191 @@
+"""What else could be done about an argument, and what each would cost: one decision changed, all else as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from jax.sharding import PartitionSpec
+
+from shardwright.apply import spec
+from shardwright.explain.pricing import price, sharding_in, state_of
+from shardwright.explain.reasons import SPLIT, Dimension, Listed, decisions_on
+from shardwright.ir.program import Argument
+from shardwright.search.lists import replaced
+from shardwright.space import Decision, Whole
+from shardwright.space.decisions import path_matches, paths_of
+from shardwright.space.roles import Roles
+from shardwright.spmd import State, keep_whole
+
+if TYPE_CHECKING:
+    from shardwright.plan.plan import Plan
+
+OURS = "the plan"
+_SAME = 1e-3
+"""Plans whose seconds differ by less than this part are called equally good."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A plan that differs from this one in what it says about an argument.
+
+    ``change`` says how; ``axis`` and ``dimension`` (None: whole) what becomes of the argument there, ``spec`` of it as
+    a whole. ``sw.evaluate`` of the ``decisions`` has the same cost. ``difference_seconds`` are those of a step more
+    than the plan takes. ``ours`` is the plan itself.
+    """
+
+    change: str
+    axis: str
+    dimension: int | None
+    spec: PartitionSpec
+    decisions: tuple[Decision | Whole, ...]
+    step_seconds: float
+    difference_seconds: float
+    peak_bytes: int
+    fits: bool
+    ours: bool = False
+
+
+class _Change(NamedTuple):
+    text: str
+    axis: str
+    dimension: int | None
+    decisions: tuple[Decision | Whole, ...]
+    state: State
+
+
+def find_alternatives(
+    plan: Plan, argument: Argument, dimensions: Sequence[Dimension], pattern: str
+) -> tuple[Alternative, ...]:
+    """The plan and its alternatives, those that fit first, by seconds; ``pattern`` is what stays whole in some.
+
+    A dimension is put on an axis in two ways: first of all, and just early enough for this argument. Conflicts that it
+    brings are resolved as the plan does elsewhere, else in the usual way.
+    """
+    put = (
+        change
+        for d in dimensions
+        for reason in d.reasons
+        if reason.outcome != SPLIT
+        for change in _put(plan, argument, d, reason.axis)
+    )
+    split = [(axis, d) for d in dimensions for axis in d.axes]
+    dropped = (change for axis, d in split for change in _without(plan, axis, d))
+    return _priced(plan, argument, [*put, *dropped, *_kept(plan, argument, pattern, [axis for axis, _ in split])])
+
+
+def kept_whole(plan: Plan, argument: Argument, pattern: str, axes: Sequence[str]) -> tuple[Alternative, ...]:
+    """The plan beside itself with all arguments of a pattern whole on each of some axes."""
+    return _priced(plan, argument, list(_kept(plan, argument, pattern, axes)))
+
+
+def _priced(plan: Plan, argument: Argument, changes: Sequence[_Change]) -> tuple[Alternative, ...]:
+    """The plan beside itself with each of the changes, in order."""
+    now, names, value = plan.estimate_cost, plan.partitioned.mesh.names, argument.value
+    own = spec(plan.partitioned.values[value], names)
+    out = [Alternative(OURS, "", None, own, plan.decisions, now.step_seconds, 0.0, now.peak_bytes, plan.fits, True)]
+    for change, cost in zip(changes, price(plan, [c.state for c in changes]), strict=True):
+        out.append(
+            Alternative(
+                change.text,
+                change.axis,
+                change.dimension,
+                spec(sharding_in(plan, change.state, value), names),
+                change.decisions,
+                cost.step_seconds,
+                cost.step_seconds - now.step_seconds,
+                cost.peak_bytes,
+                cost.peak_bytes <= plan.memory_bytes,
+            )
+        )
+    return tuple(sorted(out, key=lambda a: (not a.fits, a.step_seconds, not a.ours)))
+
+
+def better_than_ours(alternatives: Sequence[Alternative]) -> Alternative | None:
+    """The best alternative, if the plan is not as good."""
+    if not alternatives or alternatives[0].ours:
+        return None
+    best, ours = alternatives[0], next(a for a in alternatives if a.ours)
+    faster = best.step_seconds < ours.step_seconds * (1 - _SAME)
+    return best if best.fits and (faster or not ours.fits) else None
+
+
+def _put(plan: Plan, argument: Argument, dimension: Dimension, axis: str) -> Iterator[_Change]:
+    """A dimension put on an axis's list: just before what takes the axis now, and before everything."""
+    groups = plan.partitioned.places.of_value[argument.value]
+    group = groups[dimension.number]
+    listed = [(d, e) for d, e in decisions_on(plan, axis) if e.group != group]
+    new = _decision(plan, group, dimension.name, axis, groups)
+    rest = [d for d in plan.decisions if d.axis != axis]
+    keepers = [d for d in plan.decisions if d.axis == axis and isinstance(d, Whole)]
+    freed = [d for d in keepers if path_matches(d.path, argument.path)]
+    kept = [d for d in keepers if d not in freed]
+    no_longer = f"; {', '.join(d.path for d in freed)} not kept whole" if freed else ""
+    for position in dict.fromkeys((_early_enough(listed, groups), 0)):
+        own = [d for d, _ in listed]
+        where = f", after {own[position - 1].dimension}" if position else ", first" if own else ""
+        text = f"[{dimension.number}] on {axis}{where}{no_longer}"
+        own.insert(position, new)
+        decisions = _in_order(plan, (*rest, *kept, *own))
+        state = state_of(plan, decisions)
+        number = plan.partitioned.mesh.names.index(axis)
+        if state is not None and number in sharding_in(plan, state, argument.value)[dimension.number]:
+            yield _Change(text, axis, dimension.number, decisions, state)
+
+
+def _decision(plan: Plan, group: int, name: str, axis: str, groups: Sequence[int]) -> Decision:
+    """A decision about a group on an axis, as the plan says it elsewhere, but not so that it passes this tensor by."""
+    said = [(d, e) for own in plan.mesh for d, e in decisions_on(plan, own) if e.group == group]
+    said.sort(key=lambda pair: pair[0].axis != axis)
+    if said:
+        decision, entry = said[0]
+        return Decision(axis, name, decision.sides, "" if entry.unless in groups else decision.unless)
+    sides = Roles(plan.analysis).row_side(group)
+    return Decision(axis, name, sides if any(sides) else ())
+
+
+def _early_enough(listed: Listed, groups: Sequence[int]) -> int:
+    """The place before the first decision that is about a tensor with these groups."""
+    for position, (_, entry) in enumerate(listed):
+        if entry.group in groups and not (entry.unless >= 0 and entry.unless in groups):
+            return position
+    return len(listed)
+
+
+def _without(plan: Plan, axis: str, dimension: Dimension) -> Iterator[_Change]:
+    """An axis's list without what splits a dimension."""
+    said = next(r.decision for r in dimension.reasons if r.axis == axis)
+    rest = [d for d in plan.decisions if d.axis != axis or isinstance(d, Whole)]
+    left = [d for d, _ in decisions_on(plan, axis) if d != said]
+    decisions = _in_order(plan, (*rest, *left))
+    state = state_of(plan, decisions)
+    if state is not None:
+        yield _Change(f"{axis} without {dimension.name}", axis, None, decisions, state)
+
+
+def _kept(plan: Plan, argument: Argument, pattern: str, axes: Sequence[str]) -> Iterator[_Change]:
+    """What is asked about, whole on each of the axes and on all; and what the search could keep whole with it."""
+    program, state, names = plan.analysis.program, plan.partitioned.state, plan.partitioned.mesh.names
+    for on in dict.fromkeys((*((axis,) for axis in axes), tuple(axes))):
+        decisions = _in_order(plan, (*plan.decisions, *(Whole(axis, pattern) for axis in on)))
+        changed = state_of(plan, decisions) if on else None
+        if changed is not None:
+            yield _Change(
+                f"{pattern} whole on {' and '.join(on)}", on[0] if len(on) == 1 else "", None, decisions, changed
+            )
+    for k, values in enumerate(state.whole):
+        paths = paths_of(program, [v for v in values if v in program.argument_of]) if argument.value in values else []
+        for axis in axes if paths and paths != [pattern] else ():
+            entries = state.lists[names.index(axis)]
+            if not any(e.group < 0 for e in entries):  # two sets on one axis would be one to sw.evaluate
+                lists = replaced(state.lists, names.index(axis), (keep_whole(k), *entries))
+                decisions = _in_order(plan, (*plan.decisions, *(Whole(axis, path) for path in paths)))
+                text = f"{', '.join(paths)} whole on {axis}"
+                yield _Change(text, axis, None, decisions, State(lists, state.whole))
+
+
+def _in_order(plan: Plan, decisions: Sequence[Decision | Whole]) -> tuple[Decision | Whole, ...]:
+    """By axis, as plans have them; what stays whole first."""
+    axes = list(plan.mesh)
+    return tuple(sorted(decisions, key=lambda d: (axes.index(d.axis), isinstance(d, Decision))))

@@ -1,0 +1,149 @@
+"""``plan.to_python``: the plan as Python to paste, for whoever wants nothing from us but the specs."""
+
+from __future__ import annotations
+
+import keyword
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shardwright.cost.present import headline
+from shardwright.errors import PlanError
+from shardwright.explain.constraints import Constraint, interior_constraints
+from shardwright.explain.literals import WIDTH, Literals, Node, node_of
+from shardwright.explain.words import spec_text
+from shardwright.frontend.paths import parameter_names
+
+if TYPE_CHECKING:
+    from shardwright.plan.plan import Plan
+
+_MOST_CONSTRAINTS = 50
+_TAKEN = ("in_specs", "out_specs", "mesh", "step", "planned", "by_path", "args", "result", "jax", "P")
+
+_BY_PATH = '''\
+def by_path(tree, specs):
+    """A tree like this one, with the spec of each leaf."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: specs[jax.tree_util.keystr(path)], tree)
+'''
+_SHARDINGS = "jax.tree.map(lambda spec: NamedSharding(mesh, spec), {})"
+
+
+def to_python(plan: Plan, *, constraints: bool = True) -> str:
+    """Imports, the mesh, the specs and ``jax.jit``; what the plan decides inside of the function as comments."""
+    name = plan.analysis.program.name
+    function = name if name.isidentifier() and not keyword.iskeyword(name) else "fn"
+    names = parameter_names(plan.fn, len(plan.args))
+    arguments = Node(
+        "tuple",
+        "",
+        (),
+        tuple(node_of(tree, f"args[{k}]", names[k]) for k, tree in enumerate(plan.in_specs)),
+        "args",
+        "in",
+    )
+    result = node_of(plan.out_specs, "result", "out")
+    same = arguments.content == result.content
+    literals = Literals([arguments] if same else [arguments, result], [*_TAKEN, function])
+    plain = not any(node.kind == "path" for root in (arguments, result) for node in root.walk())
+    body = _plain(plan, function, literals, arguments, result)
+    if not plain:
+        body = _like_arguments(plan, function, literals, arguments, result)
+    return (
+        "\n".join([*_head(plan, function, plain), *literals.definitions(), *body, *_inside(plan, constraints)]) + "\n"
+    )
+
+
+def _head(plan: Plan, function: str, plain: bool) -> list[str]:
+    axes = plan.partitioned.mesh
+    about = " × ".join(f"{name} {size}" for name, size in plan.mesh.items())
+    types = f"axis_types=(AxisType.Auto,) * {len(axes.sizes)}"
+    return [
+        f"# {plan.analysis.program.name} on {axes.devices} × {plan.device.name} ({about}).",
+        *(f"# {line}" for line in textwrap.wrap(f"Estimate: {headline(plan.estimate)}.", WIDTH)),
+        f"# {function} is the function that was planned; import it, or paste this below it.",
+        "",
+        "import jax",
+        "from jax.sharding import AxisType, NamedSharding",
+        "from jax.sharding import PartitionSpec as P",
+        "",
+        f"mesh = jax.make_mesh({axes.sizes}, {_tuple(axes.names)}, {types})",
+        "",
+        *([] if plain else ["", *_BY_PATH.splitlines(), "", ""]),
+    ]
+
+
+def _plain(plan: Plan, function: str, literals: Literals, arguments: Node, result: Node) -> list[str]:
+    same = result.content == arguments.content
+    return [
+        f"in_specs = {literals.expression(arguments, 0, len('in_specs = '))}",
+        f"out_specs = {'in_specs' if same else literals.expression(result, 0, len('out_specs = '))}",
+        "",
+        *_jit(plan, function, "step = ", ""),
+    ]
+
+
+def _like_arguments(plan: Plan, function: str, literals: Literals, arguments: Node, result: Node) -> list[str]:
+    """Where specs go by path, a tree of them needs the arguments, or their shapes, to be like."""
+    traced = any(node.kind == "path" for node in result.walk())
+    return [
+        "",
+        "",
+        "def planned(*args):",
+        f'    """{function} with its shardings; args are its arguments, or their shapes (jax.eval_shape)."""',
+        *([f"    result = jax.eval_shape({function}, *args)"] if traced else []),
+        f"    in_specs = {literals.expression(arguments, 4, 4 + len('in_specs = '))}",
+        f"    out_specs = {literals.expression(result, 4, 4 + len('out_specs = '))}",
+        *_jit(plan, function, "return ", "    "),
+    ]
+
+
+def _jit(plan: Plan, function: str, before: str, indent: str) -> list[str]:
+    donated = f"    donate_argnums={plan.donate}," if plan.donate else ""
+    lines = [
+        f"{before}jax.jit(",
+        f"    {function},",
+        f"    in_shardings={_SHARDINGS.format('in_specs')},",
+        f"    out_shardings={_SHARDINGS.format('out_specs')},",
+        *([donated] if donated else []),
+        ")",
+    ]
+    return [indent + line for line in lines]
+
+
+def _inside(plan: Plan, wanted: bool) -> list[str]:
+    if not wanted:
+        return []
+    try:
+        found = interior_constraints(plan)
+    except PlanError as error:
+        return ["", f"# What the plan decides inside of the function is not known: {error}"]
+    if not found:
+        return ["", "# Inside of the function the compiler does by itself what the plan says."]
+    lines = [
+        "",
+        "# Inside of the function the plan says more than the compiler would do by itself. To say so too, constrain",
+        "# these tensors at these lines (the backward pass follows), and call the step under jax.set_mesh(mesh):",
+    ]
+    few = sorted(found, key=lambda c: -c.bytes)[:_MOST_CONSTRAINTS]
+    by_line: dict[str, list[Constraint]] = {}
+    for c in found:
+        if c in few:
+            by_line.setdefault(str(c.source), []).append(c)
+    for line, constraints in by_line.items():
+        lines.append(f"# {line}")
+        lines += dict.fromkeys(text for c in constraints for text in _comment(c))
+    if len(found) > len(few):
+        lines.append(f"# … and {len(found) - len(few)} of smaller tensors, which plan.jit() has.")
+    return lines
+
+
+def _comment(c: Constraint) -> list[str]:
+    call = f"jax.lax.with_sharding_constraint(x, {spec_text(c.spec)})"
+    which = f"# x: {c.tensor}, {c.what}{', backward' * c.source.backward}"
+    line = f"#   {call}  {which}"
+    return [line] if len(line) <= WIDTH + 20 else [f"#   {which}", f"#   {call}"]
+
+
+def _tuple(names: Sequence[str]) -> str:
+    inner = ", ".join(f'"{name}"' for name in names)
+    return f"({inner},)" if len(names) == 1 else f"({inner})"
