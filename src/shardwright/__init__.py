@@ -20,6 +20,7 @@ from shardwright.errors import (
     UnsupportedJaxError,
 )
 from shardwright.evaluate import evaluate, load
+from shardwright.explain import diff
 from shardwright.partition import partition
 from shardwright.plan import Plan
 from shardwright.space import Decision, Whole
@@ -50,6 +51,7 @@ __all__ = [
     "__version__",
     "analyse",
     "compare",
+    "diff",
     "evaluate",
     "load",
     "partition",

@@ -27,6 +27,7 @@ from shardwright.space.decisions import path_matches
 from shardwright.spmd import Collective, MeshShape, Partitioned, Places, State, partition_program
 
 if TYPE_CHECKING:
+    from shardwright.explain import Explanation
     from shardwright.verify.report import CompilerVerdict, Verdict
 
 
@@ -153,6 +154,15 @@ class Plan:
         specs = self._specs_for(tree, argument)
         return jax.tree.map(lambda x, s: jax.device_put(x, NamedSharding(mesh, s)), tree, specs)
 
+    def explain(self, path: str = "") -> Explanation:
+        """Why an argument, or a line of the program, is sharded as it is, and what the alternatives would cost.
+
+        ``path`` is that of an argument, a prefix or a glob, or a source line (``"model.py:120"``) or function.
+        """
+        from shardwright.explain import explain
+
+        return explain(self, path)
+
     def verify(self, on: str, **options: Any) -> Verdict:
         """Check the plan.
 
@@ -181,6 +191,16 @@ class Plan:
         from shardwright.plan.summary import plan_dict
 
         return plan_dict(self)
+
+    def to_python(self, *, constraints: bool = True) -> str:
+        """Python to paste: the mesh, the specs and the call of ``jax.jit``, without any of Shardwright.
+
+        What the plan decides inside of the function is said in comments, unless ``constraints`` is false: they take as
+        long to find as ``plan.jit`` takes to prepare.
+        """
+        from shardwright.explain import to_python
+
+        return to_python(self, constraints=constraints)
 
     def __str__(self) -> str:
         from shardwright.plan.present import plan_table
