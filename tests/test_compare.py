@@ -77,7 +77,7 @@ def test_what_does_not_fit_comes_last_and_is_marked(comparison):
 
 def test_printed_and_as_dict(comparison):
     text = str(comparison)
-    assert text.startswith("train_step on data 2 × model 2 of tpu-v5e")
+    assert text.startswith("train_step on 4 × tpu-v5e (data 2 × model 2), 15.75 GiB each\n")
     assert max(map(len, text.splitlines())) <= 120
     found = json.loads(json.dumps(comparison.to_dict()))
     assert found["rows"][0]["ours"] is True

@@ -94,9 +94,9 @@ def test_a_small_plan_in_full(sgd):
     ]
     table = [line.split("  ") for line in lines[lines.index("", start + 1) + 1 :]]
     found = {row[0]: [cell.strip() for cell in row if cell.strip()] for row in table}
-    assert found["params.a"] == ["params.a", "f32[1024,4096]", "P(None, ('data', 'model'))", "2.0 MiB"]
-    assert found["params.b"] == ["params.b", "f32[4096,256]", "P(('data', 'model'),)", "512.0 KiB"]
-    assert found["y"] == ["y", "f32[8192,256]", "P('data',)", "2.0 MiB"]
+    assert found["params.a"] == ["params.a", "f32[1024,4096]", 'P(None, ("data", "model"))', "2.0 MiB"]
+    assert found["params.b"] == ["params.b", "f32[4096,256]", 'P(("data", "model"))', "512.0 KiB"]
+    assert found["y"] == ["y", "f32[8192,256]", 'P("data")', "2.0 MiB"]
     assert any(row[0] == "all-gather" and "small.py:" in row[-1] for row in table)
 
 

@@ -2,4 +2,4 @@
 
 from shardwright.cli import main
 
-main()
+main(prog_name="shardwright")

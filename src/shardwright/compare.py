@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,12 +17,13 @@ from shardwright.analysis.present import human_bytes
 from shardwright.cost import Cost, CostModel
 from shardwright.cost.present import human_seconds
 from shardwright.plan import Plan
+from shardwright.plan.present import exact_bytes
 from shardwright.search.warm import combinations, tactics_by_axis
 from shardwright.space import TACTICS, Decisions, resolve
 from shardwright.spmd import Entry, State, keep_whole
 
 OURS, REPLICATED = "this plan", "replicated"
-_USUAL_ORDER = ["", *TACTICS]
+_USUAL_ORDER = [*TACTICS, ""]
 """Of two combinations that cost the same, the batch stands on the first axis: that is how meshes are written."""
 _SAME = 0.005
 
@@ -168,19 +170,21 @@ def comparison_table(comparison: Comparison) -> RenderableType:
             "" if row.fits else "does not fit",
             style="bold" if row.ours else "" if row.fits else "dim",
         )
-    title = f"{comparison.program} on {axes} of {comparison.device}, {human_bytes(comparison.limit_bytes)} a device"
+    devices = math.prod(comparison.mesh.values())
+    limit = exact_bytes(comparison.limit_bytes)
+    title = f"{comparison.program} on {devices} × {comparison.device} ({axes}), {limit} each"
     return Group(Text(title, style="bold"), Text(_verdict(comparison)), Text(), table)
 
 
 def _verdict(comparison: Comparison) -> str:
     ours, best = comparison.ours, comparison.best_expert
     if best is None:
-        return "No tactic fits." if ours.fits else "Nothing fits, neither this plan nor any tactic."
+        return "No expert strategy fits." if ours.fits else "Nothing fits, neither this plan nor any expert strategy."
     if not ours.fits:
         return f"This plan does not fit; {best.name} does."
     ratio = comparison.ratio(best)
     if abs(ratio - 1) < _SAME:
-        return f"As fast as the best tactics that fit, {best.name}."
+        return f"As fast as the best expert strategy that fits, {best.name}."
     if ratio < 1:
         return f"{best.name} fits and is faster: {100 * ratio:.0f}% of this plan's step."
-    return f"{ratio:.2f} times as fast as the best tactics that fit, {best.name}."
+    return f"{ratio:.2f} times as fast as the best expert strategy that fits, {best.name}."

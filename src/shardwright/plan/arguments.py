@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jax.sharding import PartitionSpec
+
 from shardwright.apply import spec
 from shardwright.ir.program import Argument, Value
 from shardwright.plan.patterns import pattern
@@ -61,6 +63,17 @@ def shown_rows(plan: Plan, width: int) -> tuple[list[tuple[str, ArgumentRow]], l
     return list(zip(texts, shown, strict=True)), left
 
 
+def spec_text(spec: PartitionSpec) -> str:
+    """A spec as Python: ``P(None, ("data", "model"))``."""
+
+    def entry(axes: object) -> str:
+        if isinstance(axes, tuple):
+            return f"({', '.join(map(entry, axes))})"
+        return f'"{axes}"' if axes is not None else "None"
+
+    return f"P({', '.join(map(entry, spec))})"
+
+
 def argument_bytes(plan: Plan, value: int) -> int:
     """What an argument takes on each device."""
     whole = plan.analysis.program.values[value].bytes
@@ -75,7 +88,7 @@ def _rows(plan: Plan, kind: Callable[[Argument, Value], Hashable]) -> list[Argum
     program, axes = plan.analysis.program, plan.partitioned.mesh.names
     found: dict[tuple[Hashable, str], list[Argument]] = defaultdict(list)
     for a in program.arguments:
-        found[kind(a, program.values[a.value]), str(spec(plan.partitioned.values[a.value], axes))].append(a)
+        found[kind(a, program.values[a.value]), spec_text(spec(plan.partitioned.values[a.value], axes))].append(a)
     return [
         ArgumentRow(
             tuple(a.path for a in same),

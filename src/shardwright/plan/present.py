@@ -71,12 +71,17 @@ def _headline(plan: Plan) -> list[Text]:
 
 def _of(part: int, limit: int) -> str:
     """``9.13 of 15.75 GiB``; each with its unit where they differ."""
+    shown, unit = exact_bytes(limit).split()
+    small, of = exact_bytes(part).split()
+    return f"{small} of {shown} {unit}" if of == unit else f"{human_bytes(part)} of {shown} {unit}"
+
+
+def exact_bytes(count: int) -> str:
+    """``15.75 GiB``: with two digits, as limits of memory are written."""
     for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if limit >= size:
-            shown = f"{limit / size:,.2f}".rstrip("0").rstrip(".")
-            small = f"{part / size:.2f}".rstrip("0").rstrip(".") if part >= size / 2 else human_bytes(part)
-            return f"{small} of {shown} {unit}"
-    return f"{part} of {limit} B"
+        if count >= size:
+            return f"{count / size:,.2f}".rstrip("0").rstrip(".") + f" {unit}"
+    return f"{count} B"
 
 
 def _decisions(plan: Plan) -> list[RenderableType]:

@@ -1,0 +1,64 @@
+"""What a shell offers to complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+from click.shell_completion import CompletionItem
+
+from shardwright.devices import PRESETS
+from shardwright.models import MODELS, Model
+from shardwright.space import TACTICS
+
+_CHECKS = {"run": "on CPU devices, against the plain function", "shardy": "the compiler's own partitioner"}
+
+
+def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    """Built-in models, with what they are; else files, for StableHLO."""
+    found = [CompletionItem(n, help=m.summary) for n, m in MODELS.items() if n.startswith(incomplete)]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+def presets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    """Presets of the model that is the target."""
+    model = _model(ctx)
+    return _starting(model.presets if model else (), incomplete)
+
+
+def sizes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    """Sizes of the model that is the target, with their usual values."""
+    model = _model(ctx)
+    if model is None:
+        return []
+    usual = vars(model.presets["default"])
+    return _starting((f"{name}={value}" for name, value in usual.items()), incomplete)
+
+
+def device_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    """Devices with a preset."""
+    return _starting(PRESETS, incomplete)
+
+
+def pins(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    """Tactics on the axes of the mesh, if that is there already."""
+    axes = [part.partition("=")[0] for part in (ctx.params.get("mesh") or "").split(",")]
+    return _starting((f"{tactic}:{axis}" for tactic in TACTICS for axis in axes), incomplete)
+
+
+def checks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    """What a plan can be verified on; for compilers, up to the number of devices."""
+    compilers = [f"{d.platform}:{d.name.removeprefix('tpu-')}:" for d in PRESETS.values() if d.platform != "cpu"]
+    known = [CompletionItem(name, help=text) for name, text in _CHECKS.items()]
+    known += [CompletionItem(name) for name in ("cpu", *compilers)]
+    return [item for item in known if item.value.startswith(incomplete)]
+
+
+def _model(ctx: click.Context) -> Model | None:
+    """The built-in model that is named so far; click leaves it among the rest while an option waits for its value."""
+    names = [ctx.params.get("target") or "", *ctx.args]
+    return next((MODELS[name] for name in names if name in MODELS), None)
+
+
+def _starting(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,150 @@
+"""Options that several commands take, and what they amount to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from shardwright.cli import complete
+from shardwright.cli.backend import need_no_accelerator
+from shardwright.cli.parse import parse_literal, parse_mesh, parse_pairs, parse_pins
+from shardwright.cli.target import Target, find_target
+from shardwright.errors import TargetError
+from shardwright.frontend.trace import PLATFORMS
+from shardwright.partition import partition
+from shardwright.plan import Plan
+from shardwright.verify.targets import parse_target
+
+Command = Callable[..., Any]
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object on standard output and nothing else."
+)
+
+
+def target_options(command: Command) -> Command:
+    """What every command that works on a program takes."""
+    return _all(
+        command,
+        click.argument("target", shell_complete=complete.targets),
+        click.option("--preset", shell_complete=complete.presets, help="A preset of a built-in model, such as tiny."),
+        click.option(
+            "--set",
+            "sizes",
+            multiple=True,
+            metavar="NAME=VALUE",
+            shell_complete=complete.sizes,
+            help="A size of a built-in model.",
+        ),
+        click.option("--platform", type=click.Choice(PLATFORMS), help="Lower for this platform; it need not be here."),
+        click.option(
+            "--trip-count",
+            "trip_counts",
+            multiple=True,
+            metavar="FILE:LINE=N",
+            help="How often a loop runs whose length the program does not tell (a glob works: '*=10').",
+        ),
+        click.option(
+            "--rule",
+            "rules",
+            multiple=True,
+            metavar="TARGET=RULE",
+            help="Sharding rule of a custom call: --rule 'my_kernel=b t d, d f -> b t f'.",
+        ),
+    )
+
+
+def search_options(command: Command) -> Command:
+    """What every command that searches for a plan takes."""
+    return _all(
+        command,
+        click.option(
+            "--mesh", required=True, metavar="AXIS=N,…", help="The axes of the mesh and their sizes: data=4,model=4."
+        ),
+        click.option(
+            "--device",
+            shell_complete=complete.device_names,
+            help="What each device is: see shardwright devices. By default what JAX runs on here.",
+        ),
+        click.option("--memory", metavar="BYTES", help="What a device may hold, such as 12GiB, if not all it has."),
+        click.option(
+            "--pin",
+            "pins",
+            multiple=True,
+            metavar="PIN",
+            shell_complete=complete.pins,
+            help="What is decided already: a tactic (fsdp:data), a spec (\"batch.x=P('data')\"), or a dimension on an "
+            "axis (data:batch.x[0]). Several may be given.",
+        ),
+        click.option(
+            "--replicate", multiple=True, metavar="NAME", help="An argument (a path or glob) or axis that stays whole."
+        ),
+        click.option("--seconds", type=click.FloatRange(min=0), help="Of search, at most; 0 takes the pins alone."),
+        click.option("--simulations", type=click.IntRange(min=0), help="Of the tree search, at most."),
+        click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same plan."),
+        click.option(
+            "--rerank",
+            metavar="ON",
+            shell_complete=complete.checks,
+            help="Compile the best few plans for this target, such as tpu:v5e:4x4, and take the best of them.",
+        ),
+    )
+
+
+def chosen_target(given: dict[str, Any]) -> Target:
+    """The target that the options name."""
+    sizes = parse_pairs(given["sizes"], "--set", parse_literal)
+    if given["preset"] is not None:
+        sizes["preset"] = given["preset"]
+    return find_target(given["target"], sizes)
+
+
+def tracing(given: dict[str, Any]) -> dict[str, Any]:
+    """How the target is traced."""
+    return {
+        "platform": given["platform"],
+        "trip_counts": parse_pairs(given["trip_counts"], "--trip-count", parse_literal),
+        "rules": parse_pairs(given["rules"], "--rule", str),
+    }
+
+
+def callable_target(given: dict[str, Any], doing: str) -> Target:
+    """The target, which must be a function."""
+    target = chosen_target(given)
+    if target.file is not None:
+        target.program(**tracing(given))  # a file that cannot be read is told first
+        raise TargetError(
+            f"{target.name} is a StableHLO file; {doing} takes a built-in model or package.module:function. "
+            f"shardwright analyse {target.name} works."
+        )
+    return target
+
+
+def searched_plan(given: dict[str, Any], doing: str) -> Plan:
+    """The plan that the options of ``target_options`` and ``search_options`` ask for."""
+    mesh = parse_mesh(given["mesh"])
+    pins = parse_pins(given["pins"], list(mesh))
+    if given["rerank"] is not None:
+        parse_target(given["rerank"]).check(math.prod(mesh.values()))
+    if given["device"] is not None:
+        need_no_accelerator()
+    target = callable_target(given, doing)
+    assert target.fn is not None
+    return partition(
+        target.fn,
+        *target.args,
+        **(target.options or {}),
+        **tracing(given),
+        **{name: given[name] for name in ("device", "memory", "replicate", "seconds", "simulations", "seed", "rerank")},
+        mesh=mesh,
+        pin=pins,
+    )
+
+
+def _all(command: Command, *options: Callable[[Command], Command]) -> Command:
+    for option in reversed(options):
+        command = option(command)
+    return command

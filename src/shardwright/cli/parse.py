@@ -1,0 +1,106 @@
+"""What users type, as what the library takes. Nothing is ever evaluated."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from jax.sharding import PartitionSpec
+
+from shardwright.errors import MeshError, PinError, TargetError, nearest
+from shardwright.space import TACTICS
+
+_SPECS = ("P", "PartitionSpec")
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """``data=4,model=2`` as a dict."""
+    if text.strip().isdecimal():
+        raise MeshError(
+            f"--mesh {text.strip()} does not say what its axes are; write them with their sizes, as in "
+            f"--mesh data={text.strip()} or --mesh data=4,model=4."
+        )
+    mesh: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, size = (piece.strip() for piece in part.partition("="))
+        if not equals or not name or not size.isdecimal():
+            raise MeshError(f"--mesh takes axes and their sizes, as in data=4,model=4, not {text!r}.")
+        if name in mesh:
+            raise MeshError(f"--mesh {text!r} has the axis {name!r} twice.")
+        mesh[name] = int(size)
+    return mesh
+
+
+def parse_pins(texts: Iterable[str], axes: Sequence[str]) -> list[Any]:
+    """``fsdp:data``, ``batch.x=P('data', None)``, ``data:batch.x[0]`` as tactics, specs by path and decisions."""
+    return [_pin(text.strip(), axes) for text in texts]
+
+
+def _pin(text: str, axes: Sequence[str]) -> Any:
+    first, colon, rest = (piece.strip() for piece in text.partition(":"))
+    if colon and first in TACTICS:
+        return f"{first}:{rest}"
+    if colon and first in axes:
+        return (first, rest)
+    path, equals, spec = (piece.strip() for piece in text.partition("="))
+    if equals and path and spec.startswith(tuple(f"{name}(" for name in _SPECS)):
+        return {path: parse_spec(spec, text)}
+    if colon and "=" not in first:
+        raise PinError(
+            f"--pin {text!r}: {first!r} is neither a tactic nor an axis of the mesh{nearest(first, [*TACTICS, *axes])}."
+        )
+    raise PinError(
+        f"--pin takes a tactic (fsdp:data), a spec (batch.x=P('data')) or a decision (data:batch.x[0]), not {text!r}."
+    )
+
+
+def parse_spec(text: str, where: str) -> PartitionSpec:
+    """``P('data', None, ('model', 'x'))``; names of axes may stand without quotes, which shells would take away."""
+    wrong = PinError(f"--pin {where!r}: a spec is written as P('data', None, ('x', 'y')), not {text!r}.")
+    try:
+        call = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise wrong from None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in _SPECS:
+        raise wrong
+    if call.keywords:
+        raise wrong
+    return PartitionSpec(*(_entry(node, wrong) for node in call.args))
+
+
+def _entry(node: ast.expr, wrong: PinError) -> str | tuple[str, ...] | None:
+    if isinstance(node, ast.Constant) and node.value is None:
+        return None
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return tuple(_axis(entry, wrong) for entry in node.elts)
+    return _axis(node, wrong)
+
+
+def _axis(node: ast.expr, wrong: PinError) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.Name):
+        return node.id
+    raise wrong
+
+
+def parse_pairs(texts: Iterable[str], option: str, convert: Callable[[str], Any]) -> dict[str, Any]:
+    """``NAME=VALUE`` of an option that may be given several times."""
+    out = {}
+    for text in texts:
+        name, equals, value = (piece.strip() for piece in text.partition("="))
+        if not equals or not name:
+            raise TargetError(f"{option} takes NAME=VALUE, not {text!r}.")
+        out[name] = convert(value)
+    return out
+
+
+def parse_literal(text: str) -> Any:
+    """``24`` → 24, ``true`` → True, ``bfloat16`` → "bfloat16"."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return text

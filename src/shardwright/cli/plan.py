@@ -1,0 +1,124 @@
+"""``shardwright plan``."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shardwright.cli import complete
+from shardwright.cli.exits import DOES_NOT_FIT
+from shardwright.cli.options import json_option, search_options, searched_plan, target_options
+from shardwright.cli.output import emit, note, only_results, show
+from shardwright.cli.parse import parse_mesh
+from shardwright.cli.verdicts import check_names, verdict_dict, verdict_text
+from shardwright.errors import InfeasibleError, PlanError
+from shardwright.plan.present import plan_table
+
+
+@click.command(short_help="Find the fastest sharding that fits the memory.")
+@target_options
+@search_options
+@click.option("--save", metavar="FILE", type=click.Path(), help="Write the plan as JSON, for sw.load and verify.")
+@click.option("--report", metavar="FILE", type=click.Path(), help="Write the plan as one HTML page.")
+@click.option(
+    "--verify",
+    "checks",
+    multiple=True,
+    metavar="ON",
+    shell_complete=complete.checks,
+    help="Have the plan judged: tpu:v5e:4x4, gpu:a100-80:8, cpu, run or shardy. Several may be given.",
+)
+@click.option(
+    "--explain",
+    "explained",
+    multiple=True,
+    metavar="PATH",
+    help="Say why an argument, or a source line, is sharded as it is, and what else would cost.",
+)
+@click.option("--python", "as_python", is_flag=True, help="Print Python to paste instead: mesh, specs, jax.jit.")
+@json_option
+def plan(
+    save: str | None,
+    report: str | None,
+    checks: tuple[str, ...],
+    explained: tuple[str, ...],
+    as_python: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Find the fastest sharding of a program on a mesh that fits its devices' memory.
+
+    TARGET is a built-in model, or package.module:function for a function without arguments that returns
+    (fn, args) or (fn, args, {"donate": (0,)}).
+
+    \b
+    shardwright plan gpt --mesh data=4,model=4 --device tpu-v5e
+    shardwright plan train:step --mesh data=8 --device h100 --save plan.json
+    with less memory, and what is decided already:
+      … --memory 12GiB --pin megatron:model --pin "batch.tokens=P('data')"
+    as a page, judged by the TPU compiler:
+      … --report plan.html --verify tpu:v5e:4x4
+    for programs, and as Python to paste:
+      … --json | jq .step_seconds
+      … --python > specs.py
+
+    Exit code 0 for a plan that fits, 2 for a mistake in the call, 3 for no plan that fits, or one that a
+    check refuses.
+    """  # noqa: D301 (click wants the character)
+    if as_json and as_python:
+        raise click.UsageError("--json and --python exclude each other.")
+    for file in (save, report):
+        if file is not None and not Path(file).parent.is_dir():
+            raise PlanError(f"cannot write {file}: there is no folder {Path(file).parent}.")
+    check_names(checks, math.prod(parse_mesh(given["mesh"]).values()))
+    try:
+        with only_results(as_json or as_python):
+            found = searched_plan(given, "plan")
+            if save is not None:
+                found.save(save)
+                note(f"wrote {save}")
+            if report is not None:
+                found.report(report)
+                note(f"wrote {report}")
+            explanations = {path: found.explain(path) for path in explained}
+            verdicts = [found.verify(check) for check in checks]
+            python = found.to_python() if as_python else ""
+    except InfeasibleError as error:
+        if as_json:
+            emit(infeasible_dict(error))
+        raise
+    if as_json:
+        emit(
+            {
+                **found.to_dict(),
+                "explanations": {path: str(explanation) for path, explanation in explanations.items()},
+                "verdicts": [verdict_dict(verdict) for verdict in verdicts],
+            }
+        )
+    elif as_python:
+        click.echo(python)
+        for verdict in verdicts:
+            note(str(verdict))
+    else:
+        show(plan_table(found))
+        for explanation in explanations.values():
+            click.echo(f"\n{explanation}")
+        for verdict in verdicts:
+            click.echo()
+            show(verdict_text(verdict))
+    if not all(verdicts):
+        click.get_current_context().exit(DOES_NOT_FIT)
+
+
+def infeasible_dict(error: InfeasibleError) -> dict[str, Any]:
+    """What a machine is told where nothing fits."""
+    return {
+        "fits": False,
+        "error": str(error),
+        "needed_bytes": error.needed_bytes,
+        "limit_bytes": error.limit_bytes,
+        "advice": list(error.advice),
+    }
