@@ -101,9 +101,11 @@ def test_compare():
     found = json.loads(run("compare", *CALL, "--json").stdout)["rows"]
     assert found[0]["ours"] is True
     assert any("megatron:model" in row["name"] for row in found)
+    assert "fsdp:data + fsdp:model" in {row["name"] for row in found}
     tight = run("compare", *CALL, "--memory", str(min(row["peak_bytes"] for row in found)))
     assert tight.exit_code == 0
-    assert "this plan " in tight.stdout
+    assert "\nthis plan " in tight.stdout
+    assert "\nfsdp:data,model " in tight.stdout
     assert "does not fit" in tight.stdout
     nothing = run("compare", *ONE_AXIS, "--memory", "10KiB", "--json")  # the smallest there is, and larger ones
     assert nothing.exit_code == 3
@@ -191,17 +193,19 @@ def test_meshes():
 @pytest.mark.parametrize(
     ("text", "pin"),
     [
-        ("fsdp:data", "fsdp:data"),
-        ("fsdp:data=batch.x[0]", "fsdp:data=batch.x[0]"),
-        ("data: batch.x[0]", ("data", "batch.x[0]")),
-        ("x=P('data')", {"x": P("data")}),
-        ("*.w = P(None, ('data', 'model'))", {"*.w": P(None, ("data", "model"))}),
-        ("x=PartitionSpec(data, [model])", {"x": P("data", ("model",))}),
-        ("x=P()", {"x": P()}),
+        ("fsdp:data", ["fsdp:data"]),
+        ("fsdp:data=batch.x[0]", ["fsdp:data=batch.x[0]"]),
+        ("fsdp:data, model", ["fsdp:data", "fsdp:model"]),
+        ("expert_parallel+fsdp:data", ["expert_parallel:data", "fsdp:data"]),
+        ("data: batch.x[0]", [("data", "batch.x[0]")]),
+        ("x=P('data')", [{"x": P("data")}]),
+        ("*.w = P(None, ('data', 'model'))", [{"*.w": P(None, ("data", "model"))}]),
+        ("x=PartitionSpec(data, [model])", [{"x": P("data", ("model",))}]),
+        ("x=P()", [{"x": P()}]),
     ],
 )
 def test_pins(text, pin):
-    assert parse_pins([text], ["data", "model"]) == [pin]
+    assert parse_pins([text], ["data", "model"]) == pin
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 import shardwright as sw
-from shardwright.compare import OURS, REPLICATED
+from shardwright.compare import OURS, REPLICATED, Compared
 from shardwright.models import build
 from small import SMALL
 
@@ -83,6 +83,19 @@ def test_printed_and_as_dict(comparison):
     assert found["rows"][0]["ours"] is True
     assert found["rows"][0]["ratio"] == 1
     assert found["rows"][1]["ratio"] == comparison.rows[1].step_seconds / comparison.ours.step_seconds
+
+
+def test_what_is_done_together_on_one_axis():
+    fn, args, options = build("moe", preset="tiny")
+    names = [row.name for row in sw.compare(sw.evaluate(fn, *args, mesh={"x": 2}, device="tpu-v5e", **options)).rows]
+    assert any(name.startswith("expert_parallel:x + ") for name in names)
+    assert any(name.startswith("context_parallel:x + ") for name in names)
+
+
+def test_names_are_printed_short():
+    name = "expert_parallel:a + fsdp:a + expert_parallel:b + fsdp:b + megatron:c"
+    row = Compared(name, 2.0, 1.0, 1.0, 3, fits=True)
+    assert row.short_name == "expert_parallel+fsdp:a,b + megatron:c"
 
 
 def test_a_searched_plan_and_one_from_a_file(tmp_path):

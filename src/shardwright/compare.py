@@ -23,14 +23,23 @@ from shardwright.space import TACTICS, Decisions, resolve
 from shardwright.spmd import Entry, State, keep_whole
 
 OURS, REPLICATED = "this plan", "replicated"
-_USUAL_ORDER = [*TACTICS, ""]
-"""Of two combinations that cost the same, the batch stands on the first axis: that is how meshes are written."""
+_TOGETHER = (
+    "expert_parallel+data_parallel",
+    "expert_parallel+fsdp",
+    "expert_parallel+zero1",
+    "context_parallel+fsdp",
+    "context_parallel+zero1",
+)
+"""What is usually done together on one axis: experts are spread over the devices that share the batch, and weights are
+stored in parts over those that share a sequence."""
+_CHOICES = (*TACTICS, *_TOGETHER, "")
+"""For an axis. Of two combinations that cost the same, the batch stands on the first axis: so are meshes written."""
 _SAME = 0.005
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A strategy and its cost. ``name`` is what ``pin=`` takes, one tactic an axis, joined by " + "."""
+    """A strategy and its cost. ``name`` is what ``pin=`` takes, joined by " + "."""
 
     name: str
     step_seconds: float
@@ -39,6 +48,19 @@ class Compared:
     peak_bytes: int
     fits: bool
     ours: bool = False
+
+    @property
+    def short_name(self) -> str:
+        """As ``--pin`` takes it too: ``expert_parallel+fsdp:data,model`` for both on both axes."""
+        if ":" not in self.name:
+            return self.name
+        by_axis: dict[str, list[str]] = {}
+        for tactic, _, axis in (pin.partition(":") for pin in self.name.split(" + ")):
+            by_axis.setdefault(axis, []).append(tactic)
+        by_tactics: dict[str, list[str]] = {}
+        for axis, tactics in by_axis.items():
+            by_tactics.setdefault("+".join(tactics), []).append(axis)
+        return " + ".join(f"{tactics}:{','.join(axes)}" for tactics, axes in by_tactics.items())
 
 
 @dataclass(frozen=True)
@@ -80,7 +102,7 @@ class Comparison:
 
 
 def compare(plan: Plan) -> Comparison:
-    """The plan beside every tactic that applies to its program, and combinations of one tactic an axis.
+    """The plan beside every tactic that applies to its program, and combinations of tactics, one or two an axis.
 
     Each tactic stands there alone, on the axis or on all the axes where it does best, and in its best combination with
     others. Best is fastest of those that fit, or smallest where none does. A row costs what ``sw.evaluate`` says of the
@@ -88,20 +110,21 @@ def compare(plan: Plan) -> Comparison:
     """
     with collector_paused():
         mine = _row(OURS, plan.estimate_cost, plan.memory_bytes, ours=True)
-        found = [(names, _row(_label(plan, names), cost, plan.memory_bytes)) for names, cost in _experts(plan)]
-    others = sorted({row for _, row in _chosen(found)}, key=lambda row: (*_rank(row), row.name))
+        found = [(choices, _row(_label(plan, choices), cost, plan.memory_bytes)) for choices, cost in _experts(plan)]
+    others = sorted({*_chosen(found)}, key=lambda row: (*_rank(row), row.name))
     program = plan.analysis.program.name
     return Comparison(program, plan.mesh, plan.device.name, plan.memory_bytes, (mine, *others))
 
 
 def _experts(plan: Plan) -> Iterator[tuple[tuple[str, ...], Cost]]:
-    """Every combination of one tactic, or none, an axis: their names and what they cost."""
+    """Every combination of one choice of tactics an axis: their names and what they cost."""
     analysis, mesh = plan.analysis, plan.partitioned.mesh
     whole = list(plan.partitioned.state.whole)
-    tactics = [
-        {name: _entries(plan, axis, decisions, whole) for name, decisions in found.items()}
-        for axis, found in enumerate(tactics_by_axis(analysis, mesh))
-    ]
+    tactics: list[dict[str, tuple[Entry, ...]]] = []
+    for axis, found in enumerate(tactics_by_axis(analysis, mesh)):
+        own = {choice: choice.split("+") for choice in _CHOICES if found.keys() >= {*choice.split("+")}}
+        decisions = {choice: [d for name in names for d in found[name]] for choice, names in own.items()}
+        tactics.append({choice: _entries(plan, axis, given, whole) for choice, given in decisions.items()})
     costs = plan.costs
     if len(whole) > len(plan.partitioned.state.whole):
         costs = CostModel(plan.partitioned.places, mesh, plan.device, tuple(whole))
@@ -123,19 +146,19 @@ def _entries(plan: Plan, axis: int, decisions: Decisions, whole: list[frozenset[
     return tuple(out)
 
 
-def _chosen(found: list[tuple[tuple[str, ...], Compared]]) -> Iterator[tuple[tuple[str, ...], Compared]]:
+def _chosen(found: list[tuple[tuple[str, ...], Compared]]) -> Iterator[Compared]:
     """Nothing sharded; each tactic at its best alone; each in its best combination with others."""
     alone: dict[str, list[tuple[tuple[str, ...], Compared]]] = {}
     mixed: dict[str, list[tuple[tuple[str, ...], Compared]]] = {}
-    for names, row in found:
-        used = set(names) - {""}
+    for choices, row in found:
+        used = {name for choice in choices if choice for name in choice.split("+")}
         if not used:
-            yield names, row
+            yield row
         for name in used:
-            (alone if len(used) == 1 else mixed).setdefault(name, []).append((names, row))
+            (alone if len(used) == 1 else mixed).setdefault(name, []).append((choices, row))
     for by_tactic in (alone, mixed):
         for rows in by_tactic.values():
-            yield min(rows, key=lambda item: (*_rank(item[1]), [_USUAL_ORDER.index(name) for name in item[0]]))
+            yield min(rows, key=lambda item: (*_rank(item[1]), *map(_CHOICES.index, item[0])))[1]
 
 
 def _rank(row: Compared) -> tuple[bool, float]:
@@ -147,8 +170,14 @@ def _row(name: str, cost: Cost, limit_bytes: int, ours: bool = False) -> Compare
     return Compared(name, cost.step_seconds, cost.compute_seconds, cost.comm_seconds, int(cost.peak_bytes), fits, ours)
 
 
-def _label(plan: Plan, names: tuple[str, ...]) -> str:
-    return " + ".join(f"{name}:{axis}" for name, axis in zip(names, plan.mesh, strict=True) if name) or REPLICATED
+def _label(plan: Plan, choices: tuple[str, ...]) -> str:
+    pins = (
+        f"{name}:{axis}"
+        for choice, axis in zip(choices, plan.mesh, strict=True)
+        if choice
+        for name in choice.split("+")
+    )
+    return " + ".join(pins) or REPLICATED
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:
@@ -161,7 +190,7 @@ def comparison_table(comparison: Comparison) -> RenderableType:
     table.add_column("", no_wrap=True)
     for row in comparison.rows:
         table.add_row(
-            row.name,
+            row.short_name,
             human_bytes(row.peak_bytes),
             human_seconds(row.step_seconds),
             human_seconds(row.compute_seconds),
@@ -181,10 +210,10 @@ def _verdict(comparison: Comparison) -> str:
     if best is None:
         return "No expert strategy fits." if ours.fits else "Nothing fits, neither this plan nor any expert strategy."
     if not ours.fits:
-        return f"This plan does not fit; {best.name} does."
+        return f"This plan does not fit; {best.short_name} does."
     ratio = comparison.ratio(best)
     if abs(ratio - 1) < _SAME:
-        return f"As fast as the best expert strategy that fits, {best.name}."
+        return f"As fast as the best expert strategy that fits, {best.short_name}."
     if ratio < 1:
-        return f"{best.name} fits and is faster: {100 * ratio:.0f}% of this plan's step."
-    return f"{ratio:.2f} times as fast as the best expert strategy that fits, {best.name}."
+        return f"{best.short_name} fits and is faster: {100 * ratio:.0f}% of this plan's step."
+    return f"{ratio:.2f} times as fast as the best expert strategy that fits, {best.short_name}."

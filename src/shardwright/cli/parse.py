@@ -33,19 +33,24 @@ def parse_mesh(text: str) -> dict[str, int]:
 
 
 def parse_pins(texts: Iterable[str], axes: Sequence[str]) -> list[Any]:
-    """``fsdp:data``, ``batch.x=P('data', None)``, ``data:batch.x[0]`` as tactics, specs by path and decisions."""
-    return [_pin(text.strip(), axes) for text in texts]
+    """``fsdp:data``, ``batch.x=P('data', None)``, ``data:batch.x[0]`` as tactics, specs by path and decisions.
+
+    Several tactics and axes may be given at once, as ``compare`` prints them: ``expert_parallel+fsdp:data,model``.
+    """
+    return [pin for text in texts for pin in _pins(text.strip(), axes)]
 
 
-def _pin(text: str, axes: Sequence[str]) -> Any:
+def _pins(text: str, axes: Sequence[str]) -> list[Any]:
     first, colon, rest = (piece.strip() for piece in text.partition(":"))
-    if colon and first in TACTICS:
-        return f"{first}:{rest}"
+    tactics = [name.strip() for name in first.split("+")]
+    if colon and all(name in TACTICS for name in tactics):
+        on = [rest] if "=" in rest else [axis.strip() for axis in rest.split(",")]
+        return [f"{name}:{axis}" for axis in on for name in tactics]
     if colon and first in axes:
-        return (first, rest)
+        return [(first, rest)]
     path, equals, spec = (piece.strip() for piece in text.partition("="))
     if equals and path and spec.startswith(tuple(f"{name}(" for name in _SPECS)):
-        return {path: parse_spec(spec, text)}
+        return [{path: parse_spec(spec, text)}]
     if colon and "=" not in first:
         raise PinError(
             f"--pin {text!r}: {first!r} is neither a tactic nor an axis of the mesh{nearest(first, [*TACTICS, *axes])}."
