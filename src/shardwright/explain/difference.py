@@ -122,6 +122,9 @@ def diff(a: Plan, b: Plan) -> Difference:
 
     Raises ``PlanError`` where they are not of the same function and arguments.
     """
+    for given in (a, b):
+        if not hasattr(given, "partitioned"):
+            raise PlanError(f"diff compares two plans, not {given!r}; sw.load reads a plan from its file.")
     _check_alike(a, b)
     return Difference(
         a.analysis.program.name,
