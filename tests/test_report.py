@@ -223,6 +223,7 @@ def loaded(browser, files):
     found = {}
     for name in ("plan.html", "by_hand.html"):
         page = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True).new_page()
+        page.set_default_timeout(90_000)  # a busy machine is no mistake
         complaints = []
         page.on("console", lambda message, to=complaints: to.append(message.text))
         page.on("pageerror", lambda error, to=complaints: to.append(str(error)))

@@ -46,7 +46,8 @@ def memory_plot(timeline: Timeline, limit_bytes: int) -> Plot:
                 "fillcolor": f"{colour}-fill",
                 **({"fillpattern": filled} if pattern else {}),
                 "stackgroup": "alive",
-                "hovertemplate": f"{kind} %{{y:.2f}} {unit}<extra></extra>",
+                "text": [human_bytes(b) for b in timeline.bytes[kind].tolist()] * copies,
+                "hovertemplate": f"{kind} %{{text}}<extra></extra>",
             }
         )
     data.append(
@@ -56,8 +57,12 @@ def memory_plot(timeline: Timeline, limit_bytes: int) -> Plot:
             "y": [round(b / scale, 4) for b in total.tolist()] * copies,
             "mode": "lines",
             "line": {"width": 0},
-            "text": [escaped(place(source)) for source in timeline.sources] * copies,
-            "hovertemplate": f"<b>%{{y:.2f}} {unit}</b> at %{{text}}<extra></extra>",
+            "text": [
+                f"<b>{human_bytes(b)}</b> at {escaped(place(source))}"
+                for b, source in zip(total.tolist(), timeline.sources, strict=True)
+            ]
+            * copies,
+            "hovertemplate": "%{text}<extra></extra>",
         }
     )
     data.append(
@@ -75,10 +80,13 @@ def memory_plot(timeline: Timeline, limit_bytes: int) -> Plot:
         }
     )
     marks = [_loop(body, len(total)) for body in timeline.bodies] + [_limit(limit, limit_bytes)] * near
-    every = {"dtick": 1} if len(total) <= _FEW else {}
+    x_axis: Spec = {"title": {"text": "kernel, in program order"}, "range": [points[0], points[-1]]}
+    x_axis["unifiedhovertitle"] = {"text": "kernel %{x:d}"}
+    if len(total) <= _FEW:
+        x_axis["dtick"] = 1
     layout: Spec = {
         "hovermode": "x unified",
-        "xaxis": {"title": {"text": "kernel, in program order"}, "range": [points[0], points[-1]], **every},
+        "xaxis": x_axis,
         "yaxis": {"title": {"text": unit}, "range": [0, _ROOM * max(highest, limit if near else 0.0) or 1.0]},
         "shapes": [shape for shape, _ in marks],
         "annotations": [annotation for _, annotation in marks],

@@ -160,7 +160,7 @@ def arguments_table(plan: Plan) -> Table:
     rows += [(text(path), Cell(), Cell(), Cell(), Cell(), text("not used")) for path in program.unused_arguments]
     return make_table(
         "arguments-table",
-        "Arguments",
+        "Every argument, and how much of it lies on each device",
         "argument:code, type:code, spec:code, whole:number, on each device:number" + ", remark" * remarks,
         rows if remarks else [row[:-1] for row in rows],
     )
