@@ -6,6 +6,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.ir.outlook import narrowed_by
+from shardwright.space.decisions import paths_of
 from shardwright.spmd.kept import stays_whole
 
 F32 = jnp.float32
@@ -153,3 +154,17 @@ def test_a_gradient_that_a_loop_collects_stays_whole_in_it():
     assert ("while", (4, 32)) in kept
     values = [v for v in program.values if v.shape == (128, 32)]
     assert values and ("tanh", (128, 32)) not in kept
+
+
+def test_what_stays_whole_is_said_in_few_words():
+    layer = {"w": array(8, 8), "norm": {"scale": array(8), "bias": array(8)}}
+    tree = {"layers": [layer, layer], "head": {"w": array(8, 8), "bias": array(8)}}
+    program = sw.analyse(lambda state: jax.tree.map(jnp.tanh, state), {"p": tree, "m": tree}).program
+
+    def words(wanted):
+        return paths_of(program, [a.value for a in program.arguments if wanted(a.path)])
+
+    assert words(lambda path: ".norm." in path) == ["*.norm.*"]
+    assert words(lambda path: path.endswith("bias")) == ["*.bias"]
+    assert words(lambda path: path.startswith("state.p.layers.0")) == ["state.p.layers.0"]
+    assert words(lambda path: path.endswith("bias") and "head" not in path) == ["*.norm.bias"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -131,26 +132,31 @@ def find_group(analysis: Analysis, dimension: str) -> int:
 def paths_of(program: Program, values: Collection[int]) -> list[str]:
     """A short list of paths, prefixes and globs that match the arguments with these values and no others."""
     inside = set(values)
-    outside: set[str] = set()
-    for argument in program.arguments:
-        if argument.value not in inside:
-            parts = argument.path.split(".")
-            outside.update(".".join(parts[:k]) for k in range(1, len(parts) + 1))
-    found: dict[str, None] = {}
+    wrong = {p for a in program.arguments if a.value not in inside for p in _patterns(a.path)}
+    covers: dict[str, set[str]] = defaultdict(set)
     for argument in program.arguments:
         if argument.value in inside:
-            parts = argument.path.split(".")
-            prefixes = (".".join(parts[:k]) for k in range(1, len(parts) + 1))
-            found.setdefault(next(path for path in prefixes if path not in outside))
-    apart = [a.path for a in program.arguments if a.value not in inside]
-    own = {a.path for a in program.arguments}
-    globs = {path: f"*.{path.rsplit('.', 1)[-1]}" for path in found if path in own and "." in path}
-    return list(
-        dict.fromkeys(
-            path if path not in globs or any(path_matches(globs[path], other) for other in apart) else globs[path]
-            for path in found
-        )
-    )
+            for pattern in _patterns(argument.path):
+                if pattern not in wrong:
+                    covers[pattern].add(argument.path)
+    left = {a.path for a in program.arguments if a.value in inside}
+    chosen: list[str] = []
+    while left:  # the one that says most, and of these the shortest
+        best = min(covers, key=lambda p: (-len(covers[p] & left), p.count("*"), len(p), p))
+        chosen.append(best)
+        left -= covers.pop(best)
+    order = {a.path: k for k, a in enumerate(program.arguments)}
+    return sorted(chosen, key=lambda p: next(k for path, k in order.items() if path_matches(p, path)))
+
+
+def _patterns(path: str) -> list[str]:
+    """What matches a path: itself and its prefixes, its last components, and each of its components anywhere."""
+    parts = path.split(".")
+    out = [".".join(parts[:k]) for k in range(1, len(parts) + 1)]
+    if not any(sign in path for sign in "*?["):
+        out += [f"*.{'.'.join(parts[-k:])}" for k in (1, 2) if k < len(parts)]
+        out += [f"*.{part}.*" for part in dict.fromkeys(parts[1:-1]) if not part.isdigit()]
+    return out
 
 
 def path_matches(pattern: str, path: str) -> bool:
