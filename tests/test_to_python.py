@@ -236,3 +236,13 @@ def test_a_program_that_cannot_be_lowered_for_a_mesh_has_specs_all_the_same():
     text = plan.to_python()
     assert pasted(plan, "fn", fn)["in_specs"] == (P("data"),)
     assert "\n# " in text
+
+
+def test_leaves_that_are_no_arrays_are_not_for_plain_jit():
+    def fn(model, x):
+        return model["activation"](x @ model["w"])
+
+    args = {"activation": jnp.tanh, "w": f32(32, 16)}, f32(64, 32)
+    plan = planned(fn, args, [("data", "x[0]")])
+    with pytest.raises(sw.PlanError, match=r"no arrays, which jax.jit does not take; run the plan with plan.jit"):
+        plan.to_python()

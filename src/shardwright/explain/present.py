@@ -23,7 +23,7 @@ from shardwright.explain.words import many, more, short, signed_percent, signed_
 if TYPE_CHECKING:
     from shardwright.explain.explanation import Explanation, Tensor
 
-_MOST_OPS = 10
+_MOST_OPS, _MOST_ALTERNATIVES = 10, 16
 
 
 def explanation_table(e: Explanation) -> RenderableType:
@@ -92,8 +92,8 @@ def _short(t: Tensor) -> str:
 
 
 def _alternatives(e: Explanation) -> Table:
-    rows = Rows("alternative", "spec", "step", "", "", "peak", "fits", numbers=[2, 3, 4, 5])
-    for a in _best_of_each(e.alternatives):
+    rows = Rows("alternative", "spec", "step", "", "", "peak", "fits", numbers=[2, 3, 4, 5], most=_MOST_ALTERNATIVES)
+    for a in _different(e.alternatives):
         change = ("", "")
         if not a.ours:
             change = signed_seconds(a.difference_seconds), signed_percent(a.difference_seconds, e.step_seconds)
@@ -103,12 +103,13 @@ def _alternatives(e: Explanation) -> Table:
     return rows.done()
 
 
-def _best_of_each(alternatives: Sequence[Alternative]) -> list[Alternative]:
-    """Of the ways to put a dimension on an axis only the best."""
-    best: dict[tuple[str, int | str], Alternative] = {}
+def _different(alternatives: Sequence[Alternative]) -> list[Alternative]:
+    """Of the ways to put a dimension on an axis those that differ in cost."""
+    found: dict[tuple[str, int | str, str, int], Alternative] = {}
     for a in alternatives:
-        best.setdefault((a.axis, a.change if a.dimension is None else a.dimension), a)
-    return list(best.values())
+        what = a.change if a.dimension is None else a.dimension
+        found.setdefault((a.axis, what, human_seconds(a.step_seconds), a.peak_bytes), a)
+    return list(found.values())
 
 
 def _verdict(e: Explanation) -> Text:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import keyword
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import jax
 
 from shardwright.cost.present import headline
 from shardwright.errors import PlanError
@@ -30,6 +32,11 @@ _SHARDINGS = "jax.tree.map(lambda spec: NamedSharding(mesh, spec), {})"
 
 def to_python(plan: Plan, *, constraints: bool = True) -> str:
     """Imports, the mesh, the specs and ``jax.jit``; what the plan decides inside of the function as comments."""
+    if _structure(plan.in_specs) != _structure(plan.args) or _structure(plan.out_specs) != _structure(plan.result):
+        raise PlanError(
+            "some leaves of the arguments or the result are no arrays, which jax.jit does not take; "
+            "run the plan with plan.jit, or close over them."
+        )
     name = plan.analysis.program.name
     function = name if name.isidentifier() and not keyword.iskeyword(name) else "fn"
     names = parameter_names(plan.fn, len(plan.args))
@@ -51,6 +58,10 @@ def to_python(plan: Plan, *, constraints: bool = True) -> str:
     return (
         "\n".join([*_head(plan, function, plain), *literals.definitions(), *body, *_inside(plan, constraints)]) + "\n"
     )
+
+
+def _structure(tree: Any) -> Any:
+    return jax.tree.structure(tree)
 
 
 def _head(plan: Plan, function: str, plain: bool) -> list[str]:
