@@ -166,7 +166,7 @@ def _trace(series: Series, faint: bool, rows: Mapping[int, Row], shown: list[flo
         "offset": 0.0,
         "marker": {
             "color": f"{series.colour}-fill" if faint else series.colour,
-            "line": {"width": 1, "color": "--page"},
+            "line": {"width": 0.5, "color": "--page"},
             **({"pattern": hatched} if faint else {}),
         },
         "text": [seconds_text(row.seconds.get(series.name, 0.0)) for row in rows.values()],
