@@ -110,8 +110,9 @@ def test_each_axis_has_its_own():
 
 
 def test_what_does_not_divide_is_not_done():
-    # 49 patches on two devices: the tactic decides it, and nothing is split.
-    assert names("vit", "context_parallel:x") == ()
+    fn, _, _ = SMALL["self-attention"]
+    plan = sw.evaluate(fn, f32(49, 64), mesh={"x": 2}, device="tpu-v5e", decisions=[("x", "x[0]")])
+    assert common_names(plan) == {"x": ()}
 
 
 def test_names_of_arguments_do_not_matter():
