@@ -150,6 +150,24 @@ def test_a_named_tuple_goes_by_path():
     names["planned"](*args).lower(*args)
 
 
+class Empty(NamedTuple):
+    pass
+
+
+def test_a_chain_of_named_tuples_goes_by_path_as_a_whole():
+    def step(w, opt, x):
+        return w * jnp.mean(x @ w), (opt[0], Adam(opt[1].count + 1, opt[1].mu + w, opt[1].nu * w))
+
+    args = f32(16, 32), (Empty(), Adam(i32(), f32(16, 32), f32(16, 32))), f32(64, 16)
+    plan = planned(step, args, [("data", "w[1]")])
+    text = plan.to_python(constraints=False)
+    assert 'in_specs = (P(None, "data"), by_path(args[1], opt_specs), P())' in text
+    assert '"[1].mu": P(None, "data"),' in text
+    names = pasted(plan, "step", step)
+    w, opt, x = values(args)
+    equal(names["planned"](w, opt, x)(w, opt, x), step(w, opt, x))
+
+
 def test_a_module_goes_by_path_too():
     def step(state, x):
         new = jax.tree.map(lambda p: p * jnp.mean(x @ state.params["w1"]), state.params)

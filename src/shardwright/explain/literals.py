@@ -70,12 +70,16 @@ def node_of(tree: Any, access: str, name: str) -> Node:
     """A tree of specs; ``access`` is an expression for the user's own tree."""
     if tree is None or isinstance(tree, PartitionSpec):
         return Node("leaf", "None" if tree is None else spec_text(tree), (), (), access, name)
+    node: Node | None = None
     if type(tree) is dict and all(_is_literal(key) for key in tree):
         children = tuple(node_of(t, f"{access}[{_key(k)}]", _identifier(k) or name) for k, t in tree.items())
-        return Node("dict", "", tuple(map(_key, tree)), children, access, name)
-    if type(tree) in (list, tuple):
+        node = Node("dict", "", tuple(map(_key, tree)), children, access, name)
+    elif type(tree) in (list, tuple):
         children = tuple(node_of(t, f"{access}[{k}]", name) for k, t in enumerate(tree))
-        return Node(type(tree).__name__, "", (), children, access, name)
+        node = Node(type(tree).__name__, "", (), children, access, name)
+    # What holds nothing but nodes that go by path, such as the state of a chain of optimizers, goes by path as a whole.
+    if node is not None and not (node.children and all(c.kind == "path" for c in node.children)):
+        return node
     found = jax.tree_util.tree_flatten_with_path(tree)[0]
     keys = tuple(_key(jax.tree_util.keystr(path)) for path, _ in found)
     children = tuple(Node("leaf", spec_text(leaf), (), (), "", "") for _, leaf in found)
@@ -110,7 +114,7 @@ class Literals:
     def expression(self, node: Node, indent: int, column: int) -> str:
         """A node as Python that starts at a column of a line which is indented so far."""
         if node.kind == "path":
-            return f"by_path({node.access}, {self._names[node.content]})"
+            return f"by_path({node.access}, {self._names[node.content]})" if node.children else node.access
         return self._names.get(node.content) or self._body(node, indent, column)
 
     def _body(self, node: Node, indent: int, column: int) -> str:
@@ -142,7 +146,7 @@ def _candidates(roots: Sequence[Node]) -> list[Node]:
     found: dict[str, Node] = {}
     for node in (node for root in roots for node in root.walk()):
         shareable = node.leaves >= _FEWEST_LEAVES and not any(n.kind == "path" for n in node.walk())
-        if node.kind == "path" or (node.children and shareable):
+        if node.children and (node.kind == "path" or shareable):
             known = found.setdefault(node.content, node)
             if node.depth < known.depth:
                 found[node.content] = node

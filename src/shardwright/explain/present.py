@@ -92,14 +92,16 @@ def _short(t: Tensor) -> str:
 
 
 def _alternatives(e: Explanation) -> Table:
-    rows = Rows("alternative", "spec", "step", "", "", "peak", "fits", numbers=[2, 3, 4, 5], most=_MOST_ALTERNATIVES)
+    one = len(e.tensors) == 1
+    columns = ("alternative", *["spec"] * one, "step", "", "", "peak", "fits")
+    rows = Rows(*columns, numbers=range(1 + one, 5 + one), most=_MOST_ALTERNATIVES)
     for a in _different(e.alternatives):
         change = ("", "")
         if not a.ours:
             change = signed_seconds(a.difference_seconds), signed_percent(a.difference_seconds, e.step_seconds)
         name = Text(a.change, style="bold" if a.ours else "cyan")
         figures = (human_seconds(a.step_seconds), *change, human_bytes(a.peak_bytes), _yes(a.fits))
-        rows.add(name, spec_text(a.spec), *figures, style="bold" * a.ours, always=a.ours)
+        rows.add(name, *[spec_text(a.spec)] * one, *figures, style="bold" * a.ours, always=a.ours)
     return rows.done()
 
 

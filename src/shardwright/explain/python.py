@@ -105,6 +105,7 @@ def _like_arguments(plan: Plan, function: str, literals: Literals, arguments: No
         f"    in_specs = {literals.expression(arguments, 4, 4 + len('in_specs = '))}",
         f"    out_specs = {literals.expression(result, 4, 4 + len('out_specs = '))}",
         *_jit(plan, function, "return ", "    "),
+        "",
     ]
 
 
