@@ -175,3 +175,9 @@ class TestPeak:
         held = sum(analysis.program.values[v].bytes for v in buffers.held)
         assert model.evaluate(State(((),))).peak_bytes == held + max(everywhere)
         assert len(model.at) < 0.8 * len(set(kernels.root))
+
+
+def test_a_program_that_does_nothing_holds_its_arguments():
+    plan = sw.evaluate(lambda x: x, f32(256, 128), mesh={"x": 2}, device="tpu-v5e", decisions=[("x", "x[0]")])
+    assert plan.estimate.peak_bytes == 256 * 128 * 4 // 2
+    assert [(a.name, a.bytes) for a in plan.estimate.alive] == [("x", 256 * 128 * 4 // 2)]

@@ -214,7 +214,7 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
                 if start <= position <= end:
                     add(program.name_of(classes.uses[m][0]), "resharded copy", model.bytes_in(use.value, want))
     kind = int(model.kinds[point])
-    _, _, extra = model.kernel_work(kind, view)
+    extra = model.kernel_work(kind, view)[2] if kind >= 0 else 0.0  # a program may have nothing to run
     if extra:
         add(str(classes.op(classes.kernel_classes.keys[kind].ops[-1]).source), "unreduced result", extra)
     alive = [Alive(name, what, count, size) for (name, what), (count, size) in found.items()]
