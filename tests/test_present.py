@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import shardwright as sw
 from programs import f32
 from shardwright.models import build
-from shardwright.plan.patterns import SOME, _inside, pattern
+from shardwright.plan.patterns import SOME, matcher, pattern
 from small import SMALL
 
 OPTIMIZER = ["state.opt.m.", "state.opt.v.", "state.params."]
@@ -53,9 +53,9 @@ def test_a_pattern_matches_its_paths_and_no_others(paths, data):
     own = data.draw(st.lists(st.sampled_from(sorted(paths)), min_size=1, unique=True))
     others = sorted(paths - {*own})
     text = pattern(own, others, data.draw(st.integers(5, 60)))
-    parts = _parts(text)
-    assert all(_inside(parts, path) for path in own)
-    assert SOME in text or not any(_inside(parts, path) for path in others)
+    matches = matcher(_parts(text))
+    assert all(map(matches, own))
+    assert SOME in text or not any(map(matches, others))
 
 
 def _parts(text):
@@ -139,6 +139,14 @@ def test_what_does_not_fit_says_by_how_much():
     over = plan.estimate.peak_bytes / 2**20 - 100
     assert str(plan).splitlines()[1].startswith(f"Does not fit by {over:.1f} MiB: ")
     assert " of 100 MiB; step " in str(plan)
+
+
+def test_how_it_was_found():
+    options = {"mesh": {"x": 2}, "device": "tpu-v5e", "progress": False}
+    texts = [str(sw.partition(lambda x: x @ x, f32(64, 64), **options, **more)) for more in ({}, {"seconds": 1e-9})]
+    assert "\nFound in " in texts[0]
+    assert "states met, until its time was over.\n" not in texts[0]
+    assert "Found in " not in texts[1]  # one state alone is no search
 
 
 def test_to_dict(sgd):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shardwright.plan.plan import Plan
 
 _MOST_ROWS = 16
-_NARROWEST = 28
+_NARROWEST, _ANY_WIDTH = 28, 10**6
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,14 @@ def shown_rows(plan: Plan, width: int) -> tuple[list[tuple[str, ArgumentRow]], l
     room = max(width - taken, _NARROWEST)
     paths = [a.path for a in plan.analysis.program.arguments]
 
-    def patterns(terse: bool) -> list[str]:
-        return [pattern(row.paths, [p for p in paths if p not in {*row.paths}], room, terse) for row in shown]
+    others = [[path for path in paths if path not in own] for own in ({*row.paths} for row in shown)]
 
-    texts = patterns(terse=False)
-    if texts != [pattern(row.paths, (), len(paths) * 100) for row in shown]:
-        texts = patterns(terse=True)
+    def patterns(width: int, terse: bool = False) -> list[str]:
+        return [pattern(row.paths, rest, width, terse) for row, rest in zip(shown, others, strict=True)]
+
+    texts = patterns(room)
+    if texts != patterns(_ANY_WIDTH):
+        texts = patterns(room, terse=True)
     return list(zip(texts, shown, strict=True)), left
 
 

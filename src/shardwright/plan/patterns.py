@@ -5,9 +5,9 @@ Braces list what stands in a place, as in a shell; ``*`` stands for all that the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from fnmatch import fnmatchcase
-from functools import cache
+import re
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 Tails = frozenset[tuple[str, ...]]
@@ -56,26 +56,21 @@ def _alike(pieces: tuple[str, ...]) -> str:
 
 
 def _matches_any(parts: Sequence[Part], paths: Collection[str]) -> bool:
-    return any(_inside(parts, path) for path in paths)
+    matches = matcher(parts)
+    return any(matches(path) for path in paths)
 
 
-def _inside(parts: Sequence[Part], path: str) -> bool:
-    """Whether a pattern matches a path."""
-    if not parts:
-        return not path
-    first, rest = parts[0], parts[1:]
-    if first in (ALL, SOME):
-        pieces = path.split(".")
-        return any(_inside(rest, ".".join(pieces[k:])) for k in range(1, len(pieces) + 1))
-    if isinstance(first, str) and ALL in first:
-        piece, _, after = path.partition(".")
-        return fnmatchcase(piece, first) and _inside(rest, after)
-    for piece in (first,) if isinstance(first, str) else _expanded(first):
-        if path == piece and not rest:
-            return True
-        if path.startswith(piece + ".") and _inside(rest, path[len(piece) + 1 :]):
-            return True
-    return False
+def matcher(parts: Sequence[Part]) -> Callable[[str], object]:
+    """Something that tells whether a pattern matches a path."""
+
+    def expression(part: Part) -> str:
+        if part in (ALL, SOME):
+            return ".+"
+        if isinstance(part, str):
+            return re.escape(part).replace(r"\*", "[^.]*")
+        return f"(?:{'|'.join(map(re.escape, _expanded(part)))})"
+
+    return re.compile(r"\.".join(map(expression, parts))).fullmatch
 
 
 def _expanded(pieces: Sequence[str]) -> list[str]:
@@ -114,7 +109,7 @@ def _factored(tails: Tails) -> list[Part]:
 _END: Tails = frozenset({()})
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _step(tails: Tails) -> tuple[Part, Tails]:
     """The first part of paths, and what follows it: the same for all that stands in its place.
 

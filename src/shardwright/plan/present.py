@@ -63,7 +63,9 @@ def _headline(plan: Plan) -> list[Text]:
     ]
     if plan.search is not None and plan.search.evaluations > 1:
         found = plan.search
-        out.append(Text(f"Found in {human_seconds(found.seconds)}: {found.evaluations:,} states met.", style="dim"))
+        until = {"seconds": ", until its time was over", "interrupted": ", until it was interrupted"}
+        took = f"Found in {human_seconds(found.seconds)}: {found.evaluations:,} states met"
+        out.append(Text(f"{took}{until.get(found.ended, '')}.", style="dim"))
     if plan.verdict is not None:
         out.append(Text(f"The compiler, {plan.verdict.on}: {plan.verdict.message}."))
     return out
