@@ -48,7 +48,7 @@ class Traced:
         positions = (donate,) if isinstance(donate, int) else tuple(donate)
         module = read(fn, lowering, donate=positions, trip_counts=trip_counts, rules=rules)
         options = {"trip_counts": trip_counts, "rules": rules}
-        return cls(fn, lowering, module, analyse_program(module.program), positions, platform, options)
+        return cls(lowering.fn, lowering, module, analyse_program(module.program), positions, platform, options)
 
     def again(self, *, shapes: Sequence[Any] | None = None, donate: Sequence[int] | None = None) -> Traced:
         """The same function with arguments of other shapes, or other arguments to overwrite."""

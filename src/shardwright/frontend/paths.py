@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+
+
+def function_name(fn: Callable[..., Any]) -> str:
+    """What a person calls a function: its name, that of what it is a partial of, or that of its class."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return str(getattr(fn, "__name__", type(fn).__name__))
 
 
 def parameter_names(fn: Callable[..., Any], count: int) -> list[str]:
@@ -26,11 +35,17 @@ def parameter_names(fn: Callable[..., Any], count: int) -> list[str]:
 
 
 def leaf_paths(prefixes: Sequence[str], trees: Sequence[Any]) -> list[str]:
-    """One path for every leaf of ``trees``, each tree below its prefix."""
-    return [
-        join(prefix, path)
+    """One path for every leaf of ``trees``, each tree below its prefix, and no two the same."""
+    keys = [
+        (prefix, path)
         for prefix, tree in zip(prefixes, trees, strict=True)
         for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]
+    ]
+    paths = [join(prefix, path) for prefix, path in keys]
+    often = {path for path, count in Counter(paths).items() if count > 1}
+    return [  # {"a.b": x} and {"a": {"b": x}} differ in how JAX writes them
+        prefix + jax.tree_util.keystr(path) if name in often else name
+        for name, (prefix, path) in zip(paths, keys, strict=True)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,8 @@ import numpy as np
 
 from shardwright import _jax
 from shardwright.errors import TraceError
-from shardwright.frontend.paths import join, leaf_paths, parameter_names
+from shardwright.frontend import in_place, static
+from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.program import Program, Source
@@ -56,22 +58,26 @@ def read(
     donated = _donated_leaves(donate, lowering.shapes)
     return read_module(
         _jax.copy_of(lowering.lowered),
-        name=_name(fn),
+        name=function_name(fn),
         argument_paths=[paths[k] for k in kept],
         unused_arguments=[path for k, path in enumerate(paths) if k not in set(kept)],
         result_paths=leaf_paths(["result"], [lowering.result]),
         donated=[i for i, k in enumerate(kept) if k in donated],
         trip_counts=trip_counts,
         user_rules=rules,
-        boundary=(__file__,),
+        boundary=(__file__, in_place.__file__, static.__file__),
         origin=_definition(fn),
     )
 
 
 @dataclass(frozen=True)
 class Lowering:
-    """JAX's own part: the lowering, the parameters' names, the arguments and the result as shapes."""
+    """JAX's own part: the lowering, the parameters' names, the arguments and the result as shapes.
 
+    ``fn`` takes and returns what JAX can trace: where leaves of the user's arguments are no arrays, these are sealed.
+    """
+
+    fn: Callable[..., Any]
     lowered: jax.stages.Lowered
     names: list[str]
     shapes: tuple[Any, ...]
@@ -90,17 +96,33 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = No
     if platform is not None and platform not in PLATFORMS:
         raise TraceError(f"there is no platform {platform!r}; choose one of {', '.join(PLATFORMS)}.")
     _check_call(fn, args)
+    fn, args = static.sealed(fn, tuple(args))
     names = parameter_names(fn, len(args))
     shapes = tuple(_shapes(name, arg) for name, arg in zip(names, args, strict=True))
+    changed: list[Any] = []
     try:
-        traced = jax.jit(fn, **jit_options).trace(*shapes)
+        traced = jax.jit(in_place.watched(fn, changed), **jit_options).trace(*shapes)
         lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
     except Exception as error:
         reason = str(error).strip().splitlines()
         raise TraceError(
-            f"tracing {_name(fn)} failed with {type(error).__name__}: {reason[0] if reason else 'no message'}"
+            f"tracing {function_name(fn)} failed with {type(error).__name__}: {reason[0] if reason else 'no message'}"
         ) from error
-    return Lowering(lowered, names, shapes, traced.out_info)
+    if changed and not jit_options:  # with options it is the same function once more
+        _warn_of_changes(fn, names, shapes)
+    return Lowering(fn, lowered, names, shapes, traced.out_info)
+
+
+def _warn_of_changes(fn: Callable[..., Any], names: Sequence[str], shapes: tuple[Any, ...]) -> None:
+    lost = in_place.lost_changes(fn, names, shapes)
+    if lost:
+        rest = len(lost) - 1
+        more = f" and {rest} more {'leaves' if rest > 1 else 'leaf'} of its arguments" if rest else ""
+        warnings.warn(
+            f"{function_name(fn)} changes {lost[0]}{more} in place and does not return {'them' if rest else 'it'}; as "
+            "with jax.jit, that is lost and no part of the plan: let it return what it changes.",
+            stacklevel=5,  # who called sw.partition, sw.evaluate, sw.load or sw.analyse
+        )
 
 
 def _check_call(fn: Callable[..., Any], args: Sequence[Any]) -> None:
@@ -112,7 +134,7 @@ def _check_call(fn: Callable[..., Any], args: Sequence[Any]) -> None:
         signature.bind(*args)
     except TypeError as error:
         raise TraceError(
-            f"{_name(fn)}{signature} cannot be called with {len(args)} positional arguments: {error}."
+            f"{function_name(fn)}{signature} cannot be called with {len(args)} positional arguments: {error}."
         ) from None
 
 
@@ -123,7 +145,10 @@ def _shapes(name: str, tree: Any) -> Any:
         if isinstance(leaf, (bool, int, float, complex, np.generic)):
             return leaf
         if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
-            return _shape_of(leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False))
+            dtype = jax.dtypes.canonicalize_dtype(
+                leaf.dtype, allow_extended_dtype=True
+            )  # NumPy's float64: as jax.jit does
+            return _shape_of(leaf.shape, dtype, weak_type=getattr(leaf, "weak_type", False))
         raise TraceError(
             f"argument {join(name, path)!r} is {_a(leaf)}, not an array or a "
             "jax.ShapeDtypeStruct; close over it, or bind it with functools.partial."
@@ -154,10 +179,6 @@ def _definition(fn: Callable[..., Any]) -> Source:
     inner = inspect.unwrap(fn)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     return Source(code.co_filename, code.co_firstlineno, code.co_name) if code else Source()
-
-
-def _name(fn: Callable[..., Any]) -> str:
-    return str(getattr(fn, "__name__", type(fn).__name__))
 
 
 def _a(thing: Any) -> str:

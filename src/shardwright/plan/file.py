@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardwright._files import write_whole
 from shardwright.devices import PRESETS, Device, Link, find_device
 from shardwright.errors import DeviceError, PlanError
+from shardwright.frontend.paths import function_name
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:
@@ -38,21 +40,14 @@ def save(plan: Plan, path: str | os.PathLike[str]) -> None:
 
     content = {
         "shardwright_plan": VERSION,
-        "function": getattr(plan.fn, "__name__", type(plan.fn).__name__),
+        "function": function_name(plan.fn),
         "mesh": plan.mesh,
         "device": as_written(plan.device),
         "memory_bytes": plan.memory_bytes,
         "decisions": [written(decision) for decision in plan.decisions],
         "donate": list(plan.donate),
     }
-    target = Path(path)
-    temporary = target.with_name(target.name + ".part")
-    try:
-        temporary.write_text(json.dumps(content, indent=1) + "\n")
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise PlanError(f"cannot write the plan to {target}: {error.strerror or error}.") from None
+    write_whole(path, json.dumps(content, indent=1) + "\n", "the plan")
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from shardwright._console import plain_text
 from shardwright.analysis import Analysis, analyse_program
 from shardwright.apply import Annotation, Sharded, export_annotated, named, spec
 from shardwright.cost import Cost, CostModel, DevicePrices, Estimate, make_estimate
 from shardwright.devices import Device
-from shardwright.errors import PlanError, nearest
-from shardwright.frontend.paths import leaf_paths, parameter_names
+from shardwright.frontend.paths import function_name, leaf_paths, parameter_names
+from shardwright.frontend.static import Opened, Sealed, opened
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.build import ReadModule
 from shardwright.plan.mesh import check_mesh, device_mesh
+from shardwright.plan.placement import place
 from shardwright.search import Search
 from shardwright.space import Decision, Whole, resolve
-from shardwright.space.decisions import path_matches
 from shardwright.spmd import Collective, MeshShape, Partitioned, Places, State, partition_program
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ class Plan:
 
     @cached_property
     def in_specs(self) -> Any:
-        """A ``PartitionSpec`` for every leaf of the arguments, as a tuple shaped like them."""
+        """A ``PartitionSpec`` for every leaf of the arguments, as a tuple shaped like them; None if it is no array."""
         planned = {a.path: spec(self._sharding(a.value, a.path), self._axes) for a in self.analysis.program.arguments}
         specs = [planned.get(path, PartitionSpec()) for path in self._argument_paths]
-        return jax.tree.unflatten(jax.tree.structure(self.args), specs)
+        return opened(jax.tree.unflatten(jax.tree.structure(self.args), specs), lambda _: None)
 
     @cached_property
     def out_specs(self) -> Any:
@@ -79,7 +79,7 @@ class Plan:
             spec(self.partitioned.values[v][: len(leaf.shape)], self._axes)
             for v, leaf in zip(values, leaves, strict=True)
         ]
-        return jax.tree.unflatten(jax.tree.structure(self.result), specs)
+        return opened(jax.tree.unflatten(jax.tree.structure(self.result), specs), lambda _: None)
 
     @cached_property
     def estimate(self) -> Estimate:
@@ -125,10 +125,11 @@ class Plan:
         def planned(*args: Any) -> Any:
             return exported.call(*args)
 
-        planned.__name__ = planned.__qualname__ = getattr(self.fn, "__name__", "planned")
-        return jax.jit(
+        planned.__name__ = planned.__qualname__ = function_name(self.fn)
+        step = jax.jit(
             planned, in_shardings=named(mesh, self.in_specs), out_shardings=named(mesh, self.out_specs), **options
         )
+        return Opened(step, self.fn) if isinstance(self.fn, Sealed) else step
 
     def export(self, platform: str) -> tuple[jax.export.Exported, Annotation]:
         """The annotated program for a platform, as ``jax.export`` has it, and how much had to be annotated."""
@@ -147,12 +148,12 @@ class Plan:
     def place(self, tree: Any, mesh: Mesh | None = None, argument: int | str | None = None) -> Any:
         """``jax.device_put`` of an argument, or of a part of one, by its specs.
 
-        ``argument`` is its position or path; by default the first argument that has the tree's structure.
+        ``argument`` is its position or path; by default the argument that has the tree's structure and shapes. As with
+        ``jax.device_put``, what is in the right place already is not copied, so donating it donates the original.
         """
         mesh = mesh if mesh is not None else self.make_mesh()
         check_mesh(self.partitioned.mesh, mesh)
-        specs = self._specs_for(tree, argument)
-        return jax.tree.map(lambda x, s: jax.device_put(x, NamedSharding(mesh, s)), tree, specs)
+        return place(self, tree, mesh, argument)
 
     def explain(self, path: str = "") -> Explanation:
         """Why an argument, or a line of the program, is sharded as it is, and what the alternatives would cost.
@@ -181,16 +182,10 @@ class Plan:
         save(self, path)
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as one HTML page of pictures, plots and tables, which needs nothing else, no network either."""
+        """Write the plan as one HTML page of pictures, plots and tables, which needs no network."""
         from shardwright.report import write_report
 
         write_report(self, path)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Figures, decisions, specs, collectives and how it was found, of JSON's types alone."""
-        from shardwright.plan.summary import plan_dict
-
-        return plan_dict(self)
 
     def to_python(self, *, constraints: bool = True) -> str:
         """Python to paste: the mesh, the specs and the call of ``jax.jit``, without any of Shardwright.
@@ -201,6 +196,12 @@ class Plan:
         from shardwright.explain import to_python
 
         return to_python(self, constraints=constraints)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Figures, decisions, specs, collectives and how it was found, of JSON's types alone."""
+        from shardwright.plan.summary import plan_dict
+
+        return plan_dict(self)
 
     def __str__(self) -> str:
         from shardwright.plan.present import plan_table
@@ -226,29 +227,6 @@ class Plan:
         mesh = self.partitioned.mesh
         state = resolve(analysis, mesh, self.decisions)
         return partition_program(Places(analysis), mesh, state, DevicePrices.of(self.device, mesh))
-
-    def _specs_for(self, tree: Any, argument: int | str | None) -> Any:
-        if isinstance(argument, int):
-            if not 0 <= argument < len(self.args):
-                raise PlanError(f"there is no argument {argument}; the plan has {len(self.args)}.")
-            return self.in_specs[argument]
-        structure: Any = jax.tree.structure(tree)
-        if argument is None:
-            for planned, specs in zip(self.args, self.in_specs, strict=True):
-                if structure == jax.tree.structure(planned):
-                    return specs
-            raise PlanError("no argument has this structure; say which one it is with argument=.")
-        paths, leaves = (
-            self._argument_paths,
-            jax.tree.leaves(self.in_specs, is_leaf=lambda s: isinstance(s, PartitionSpec)),
-        )
-        found = [s for path, s in zip(paths, leaves, strict=True) if path_matches(argument, path)]
-        if len(found) != structure.num_leaves:
-            raise PlanError(
-                f"{argument!r} matches {len(found)} leaves of the arguments, but {structure.num_leaves} were given"
-                f"{nearest(argument, paths)}."
-            )
-        return jax.tree.unflatten(structure, found)
 
 
 def _platform(mesh: Mesh) -> str:

@@ -14,6 +14,7 @@ import jax
 from jax import export
 
 from shardwright.errors import PlanError
+from shardwright.verify.compile import flattened
 from shardwright.verify.report import Verdict
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def verify_run(plan: Plan, *, seed: int = 0, timeout_seconds: float = 600.0) -> 
             f"JAX cannot export this program ({error}), so it cannot be run in a process of its own."
         ) from error
     with tempfile.TemporaryDirectory(prefix="shardwright-") as folder:
-        Path(folder, "plain").write_bytes(plain.serialize())
-        Path(folder, "planned").write_bytes(planned.serialize())
+        for name, program in (("plain", plain), ("planned", planned)):
+            Path(folder, name).write_bytes(flattened(program, ())[0].serialize())
         Path(folder, "task.json").write_text(json.dumps({"mesh": plan.mesh, "seed": seed}))
         found = _child(folder, plan.partitioned.mesh.devices, timeout_seconds)
     if "crash" in found:

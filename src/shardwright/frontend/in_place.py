@@ -1,0 +1,72 @@
+"""Changes that a function makes to its arguments in place, as Flax's modules allow, and does not return.
+
+JAX traces a function on copies of its arguments, so such changes are lost, and a plan would leave out all that leads to
+them: of a training step that updates a module in place, nothing but the loss.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from shardwright.frontend.paths import function_name, join
+
+
+def lost_changes(fn: Callable[..., Any], names: Sequence[str], shapes: tuple[Any, ...]) -> list[str]:
+    """Paths of leaves that ``fn`` changes in place and does not return. ``fn`` is traced again."""
+    changes: list[str] = []
+
+    def changed(*args: Any) -> list[Any]:
+        found = _changed(fn, args)[1]
+        changes[:] = [join(names[path[0].idx], path[1:]) for path, _ in found]
+        return [leaf for _, leaf in found]
+
+    jaxpr = jax.make_jaxpr(changed)(*shapes).jaxpr
+    # A nested jit, such as Flax's, hands out all that it was given, changed or not.
+    return [path for path, leaf in zip(changes, jaxpr.outvars, strict=True) if _origin(jaxpr, leaf) is None]
+
+
+def watched(fn: Callable[..., Any], seen: list[Any]) -> Callable[..., Any]:
+    """The function, which puts into ``seen`` what may have been changed in place when it is called."""
+
+    @functools.wraps(fn, updated=())
+    def call(*args: Any) -> Any:
+        result, seen[:] = _changed(fn, args)
+        return result
+
+    call.__name__ = call.__qualname__ = function_name(fn)
+    return call
+
+
+def _changed(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, list[tuple[Any, Any]]]:
+    """The result, and the leaves of attributes that are others than before and not returned.
+
+    Dicts and lists do not count: to fill in a batch's entry is an idiom, and nobody expects to see it outside.
+    """
+    before = dict(jax.tree_util.tree_flatten_with_path(args)[0])
+    result = fn(*args)
+    returned = {id(leaf) for leaf in jax.tree.leaves(result)}
+    return result, [
+        (path, leaf)
+        for path, leaf in jax.tree_util.tree_flatten_with_path(args)[0]
+        if isinstance(path[-1], jax.tree_util.GetAttrKey)
+        and leaf is not before.get(path, leaf)
+        and id(leaf) not in returned
+    ]
+
+
+def _origin(jaxpr: Any, var: Any) -> int | None:
+    """The input that a variable is, perhaps handed through a nested ``jit``; None if it was computed."""
+    for k, given in enumerate(jaxpr.invars):
+        if given is var:
+            return k
+    for equation in jaxpr.eqns:
+        for k, out in enumerate(equation.outvars):
+            if out is var and equation.primitive.name in ("jit", "pjit"):
+                inner = equation.params["jaxpr"].jaxpr
+                origin = _origin(inner, inner.outvars[k])
+                return None if origin is None else _origin(jaxpr, equation.invars[origin])
+    return None

@@ -1,0 +1,60 @@
+"""Where the arguments of a plan go: ``jax.device_put`` by the plan's specs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from shardwright.errors import PlanError, nearest
+from shardwright.frontend.paths import leaf_paths, parameter_names
+from shardwright.frontend.static import Sealed, opened
+from shardwright.space.decisions import path_matches
+
+if TYPE_CHECKING:
+    from shardwright.plan.plan import Plan
+
+
+def place(plan: Plan, tree: Any, mesh: Mesh, argument: int | str | None) -> Any:
+    """Place an argument, or a part of one, which ``argument`` names by its position or path."""
+    leaves, structure = jax.tree.flatten(plan.fn.seal(tree) if isinstance(plan.fn, Sealed) else tree)
+    if isinstance(argument, str):
+        specs = [s for p, s in zip(_paths(plan), _specs(plan.in_specs), strict=True) if path_matches(argument, p)]
+        there = f"{argument!r} matches {len(specs)} leaves of the arguments"
+    else:
+        position = _position(plan, leaves, structure) if argument is None else argument
+        if not 0 <= position < len(plan.args):
+            raise PlanError(f"there is no argument {position}; the plan has {len(plan.args)}.")
+        specs = _specs(plan.in_specs[position])
+        there = f"argument {position} has {len(specs)} {'leaf' if len(specs) == 1 else 'leaves'}"
+    if len(specs) != len(leaves):
+        known = nearest(argument, _paths(plan)) if isinstance(argument, str) else ""
+        raise PlanError(f"{there}, but {len(leaves)} were given{known}.")
+    placed = [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip(leaves, specs, strict=True)]
+    return opened(jax.tree.unflatten(structure, placed))
+
+
+def _position(plan: Plan, leaves: list[Any], structure: Any) -> int:
+    """Which argument a tree is, by its structure and then by its shapes."""
+    found = [k for k, planned in enumerate(plan.args) if structure == jax.tree.structure(planned)]
+    shapes = [np.shape(leaf) for leaf in leaves]
+    found = [k for k in found if shapes == [np.shape(leaf) for leaf in jax.tree.leaves(plan.args[k])]] or found
+    if not found:
+        raise PlanError("no argument has this structure; say which one it is with argument=.")
+    if any(_specs(plan.in_specs[k]) != _specs(plan.in_specs[found[0]]) for k in found):
+        names = parameter_names(plan.fn, len(plan.args))
+        raise PlanError(
+            f"this could be {' or '.join(names[k] for k in found)}, which the plan places differently; say which one "
+            "it is with argument=."
+        )
+    return found[0]
+
+
+def _paths(plan: Plan) -> list[str]:
+    return leaf_paths(parameter_names(plan.fn, len(plan.args)), plan.args)
+
+
+def _specs(tree: Any) -> list[PartitionSpec]:
+    return jax.tree.leaves(tree, is_leaf=lambda s: isinstance(s, PartitionSpec))
