@@ -112,7 +112,7 @@ def test_a_picture_by_hand():
     plan = sw.evaluate(doubled, f32(2048, 2048), mesh=mesh, device="tpu-v5e", decisions=decisions)
     (kind,) = tensor_kinds(plan)
     assert (kind.type, kind.local_type, kind.copies) == ("f32[2048,2048]", "f32[2048,128]", 1)
-    assert kind.spec == str(jax.sharding.PartitionSpec(None, ("data", "model")))
+    assert kind.spec == 'P(None, ("data", "model"))'
     picture = kind.picture
     assert [(s.axis, s.label) for s in picture.strips[:4]] == [(0, "0"), (0, "1"), (0, "2"), (0, "3")]
     assert [s.label for s in picture.strips[4:]] == ["0", "1", "2", "3"] * 4

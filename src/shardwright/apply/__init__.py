@@ -1,6 +1,7 @@
 """From a plan to an annotated module that JAX runs."""
 
 from shardwright.apply.annotate import Annotation, annotate
-from shardwright.apply.export import Sharded, annotated_module, export_annotated, named, spec
+from shardwright.apply.export import Sharded, annotated_module, export_annotated
+from shardwright.apply.specs import named, spec, spec_text
 
-__all__ = ["Annotation", "Sharded", "annotate", "annotated_module", "export_annotated", "named", "spec"]
+__all__ = ["Annotation", "Sharded", "annotate", "annotated_module", "export_annotated", "named", "spec", "spec_text"]

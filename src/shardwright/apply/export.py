@@ -9,29 +9,15 @@ from typing import Any
 
 import jax
 from jax import export
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType
 
 from shardwright import _jax
 from shardwright.apply.annotate import Annotation, annotate
+from shardwright.apply.specs import named
 from shardwright.errors import PlanError, TraceError
 from shardwright.frontend.trace import Lowering, lower, read
 from shardwright.ir.build import ReadModule
-from shardwright.spmd import MeshShape, Partitioned, Sharding
-
-
-def spec(sharding: Sharding, names: Sequence[str]) -> PartitionSpec:
-    """A value's sharding as JAX writes it, without trailing Nones."""
-    parts: list[Any] = [
-        None if not axes else names[axes[0]] if len(axes) == 1 else tuple(names[a] for a in axes) for axes in sharding
-    ]
-    while parts and parts[-1] is None:
-        parts.pop()
-    return PartitionSpec(*parts)
-
-
-def named(mesh: Any, specs: Any) -> Any:
-    """A tree of ``NamedSharding`` from a tree of ``PartitionSpec``."""
-    return jax.tree.map(lambda s: NamedSharding(mesh, s), specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
+from shardwright.spmd import MeshShape, Partitioned
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from shardwright.analysis.present import human_bytes
+from shardwright.apply import spec_text
 from shardwright.cost.present import human_seconds, place
 from shardwright.explain.tables import Rows
-from shardwright.explain.words import signed_seconds, spec_text
+from shardwright.explain.words import signed_seconds
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:

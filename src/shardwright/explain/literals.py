@@ -15,7 +15,7 @@ from typing import Any
 import jax
 from jax.sharding import PartitionSpec
 
-from shardwright.explain.words import spec_text
+from shardwright.apply import spec_text
 
 WIDTH = 100
 _FEWEST_LEAVES = 3

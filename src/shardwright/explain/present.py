@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardwright.analysis.present import human_bytes
+from shardwright.apply import spec_text
 from shardwright.cost.present import human_seconds, place
 from shardwright.explain.alternatives import Alternative
 from shardwright.explain.choices import Choice
@@ -18,7 +19,7 @@ from shardwright.explain.lines import OpKind
 from shardwright.explain.moves import ITSELF, Moved
 from shardwright.explain.reasons import SPLIT, Reason
 from shardwright.explain.tables import Rows
-from shardwright.explain.words import many, more, short, signed_percent, signed_seconds, spec_text
+from shardwright.explain.words import many, more, short, signed_percent, signed_seconds
 
 if TYPE_CHECKING:
     from shardwright.explain.explanation import Explanation, Tensor

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from shardwright.apply import spec_text
 from shardwright.cost.present import headline
 from shardwright.errors import PlanError
 from shardwright.explain.constraints import Constraint, interior_constraints
 from shardwright.explain.literals import WIDTH, Literals, Node, node_of
-from shardwright.explain.words import spec_text
 from shardwright.frontend.paths import parameter_names
 
 if TYPE_CHECKING:

@@ -11,18 +11,6 @@ from shardwright.cost.present import human_seconds, place
 from shardwright.ir.program import Source
 
 
-def spec_text(spec: PartitionSpec) -> str:
-    """A spec as a person writes it: ``P(None, ("data", "model"))``."""
-
-    def part(entry: Any) -> str:
-        if isinstance(entry, (tuple, list)):
-            inner = ", ".join(f'"{name}"' for name in entry)
-            return f"({inner},)" if len(entry) == 1 else f"({inner})"
-        return "None" if entry is None else f'"{entry}"'
-
-    return f"P({', '.join(map(part, spec))})"
-
-
 def ordinal(number: int) -> str:
     """1st, 2nd, 3rd, 4th."""
     last = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

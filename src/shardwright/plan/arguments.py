@@ -7,9 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jax.sharding import PartitionSpec
-
-from shardwright.apply import spec
+from shardwright.apply import spec, spec_text
 from shardwright.ir.program import Argument, Value
 from shardwright.plan.patterns import pattern
 from shardwright.spmd.collectives import local_bytes
@@ -63,17 +61,6 @@ def shown_rows(plan: Plan, width: int) -> tuple[list[tuple[str, ArgumentRow]], l
     if texts != patterns(_ANY_WIDTH):
         texts = patterns(room, terse=True)
     return list(zip(texts, shown, strict=True)), left
-
-
-def spec_text(spec: PartitionSpec) -> str:
-    """A spec as Python: ``P(None, ("data", "model"))``."""
-
-    def entry(axes: object) -> str:
-        if isinstance(axes, tuple):
-            return f"({', '.join(map(entry, axes))})"
-        return f'"{axes}"' if axes is not None else "None"
-
-    return f"P({', '.join(map(entry, spec))})"
 
 
 def argument_bytes(plan: Plan, value: int) -> int:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from shardwright.apply import spec
+from shardwright.apply import spec, spec_text
 from shardwright.compare import Comparison
 from shardwright.cost.present import place
 from shardwright.report.table import Cell, Table, count, duration, make_table, ratio, size, text
@@ -154,7 +154,7 @@ def arguments_table(plan: Plan) -> Table:
     for a in program.arguments:
         value, sharding = program.values[a.value], partitioned.values[a.value]
         here = local_bytes(value.bytes, sharding, partitioned.mesh)
-        written = str(spec(sharding, partitioned.mesh.names))
+        written = spec_text(spec(sharding, partitioned.mesh.names))
         donated = "donated" if a.donated else ""
         rows.append((text(a.path), text(value), text(written), size(value.bytes), size(here), text(donated)))
     rows += [(text(path), Cell(), Cell(), Cell(), Cell(), text("not used")) for path in program.unused_arguments]

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardwright.apply import spec
+from shardwright.apply import spec, spec_text
 from shardwright.spmd import MeshShape
 from shardwright.spmd.collectives import local_bytes
 from shardwright.spmd.state import Sharding
@@ -109,7 +109,7 @@ def tensor_kinds(plan: Plan) -> list[TensorKind]:
         found.append(
             TensorKind(
                 str(value),
-                str(spec(sharding, mesh.names)),
+                spec_text(spec(sharding, mesh.names)),
                 f"{dtype}[{','.join(str(d.local) for d in dimensions)}]",
                 tuple(paths),
                 len(paths) * local_bytes(value.bytes, sharding, mesh),
