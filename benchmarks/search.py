@@ -196,8 +196,8 @@ def plan(
             outcome = setting.search(limit_bytes, search_seconds)
     cost = outcome.cost
     with timed(seconds, "plan"):
-        plans = [
-            traced.plan(
+        plans = {
+            state: traced.plan(
                 mesh,
                 device,
                 limit_bytes,
@@ -206,12 +206,10 @@ def plan(
                 costs=setting.costs,
                 search=outcome.search,
             )
-            for state in (
-                dict.fromkeys((*close_to_best(setting.costs, outcome.few), outcome.simple)) if outcome.few else ()
-            )
-        ]
+            for state in ((*close_to_best(setting.costs, outcome.few), outcome.simple) if outcome.few else ())
+        }
         if plans:
-            cost = by_shardy(traced.module, plans).estimate_cost
+            cost = by_shardy(traced.module, list(plans.values()), plans[outcome.simple]).estimate_cost
     total = sum(seconds.values())
     return {
         "ops": len(traced.analysis.program.ops),

@@ -250,7 +250,9 @@ def test_shardy_decides_between_plans_that_are_close(plan, monkeypatch):
     other = planned(pin="fsdp:data", seconds=0)
     told = {id(plan): 1.0, id(other): 0.5}
     monkeypatch.setattr("shardwright.rerank.shardy_seconds", lambda _, plan: told[id(plan)])
-    assert by_shardy(None, [plan, other]) is other
+    assert by_shardy(None, [plan, other], plan) is other
+    told = {id(plan): 1.0, id(other): 1.0 - 1e-4}
+    assert by_shardy(None, [plan, other], plan) is plan
     states = [plan.partitioned.state, other.partitioned.state]
     assert close_to_best(plan.costs, states) == states[:1]
 

@@ -90,11 +90,11 @@ def partition(
     if not outcome.few:
         raise infeasible(traced, plan_of(outcome.best), wish.best_cost)
     states = outcome.few if rerank is not None else close_to_best(costs, outcome.few)
-    plans = [plan_of(state) for state in dict.fromkeys((*states, outcome.simple))]
-    check_specs(plans[0].partitioned, pin)
+    plans = {state: plan_of(state) for state in (*states, outcome.simple)}
+    check_specs(plans[states[0]].partitioned, pin)
     if rerank is not None:
-        return by_compiler(plans, rerank, progress)
-    return by_shardy(traced.module, plans)
+        return by_compiler(list(plans.values()), rerank, progress)
+    return by_shardy(traced.module, list(plans.values()), plans[outcome.simple])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule
 from shardwright.ir.program import Source
 from shardwright.plan import Plan
-from shardwright.search.simplify import AS_GOOD, complexity
 from shardwright.spmd import State
 from shardwright.spmd.collectives import Move
 from shardwright.verify.compile import verify_compiled
@@ -31,23 +30,19 @@ def close_to_best(costs: CostModel, states: Sequence[State]) -> list[State]:
     return [state for state in states if costs.evaluate(state).step_seconds <= (1 + _WITHIN) * least]
 
 
-def by_shardy(module: ReadModule, plans: Sequence[Plan]) -> Plan:
+def by_shardy(module: ReadModule, plans: Sequence[Plan], simple: Plan) -> Plan:
     """The best of plans, with the collectives that Shardy makes of their shardings in place of our own.
 
-    Of plans that are as good as the best by our own collectives, and about so by Shardy's, the simplest.
+    The simple one, if that is about as good by Shardy's collectives too.
     """
-    if len(plans) == 1:
-        return plans[0]
-    own = [plan.estimate_cost.step_seconds for plan in plans]
-    seconds = [plan.estimate_cost.compute_seconds + shardy_seconds(module, plan) for plan in plans]
-    best = min(range(len(plans)), key=lambda k: seconds[k])
-    as_good = [
-        k
-        for k in range(len(plans))
-        if own[k] <= (1 + AS_GOOD) * min(own) and seconds[k] <= (1 + _ABOUT_AS_GOOD) * seconds[best]
-    ]
-    simplest = min(as_good, key=lambda k: (complexity(plans[k].partitioned.state.lists), seconds[k]), default=best)
-    return plans[simplest]
+    if all(plan is simple for plan in plans):
+        return simple
+
+    def seconds(plan: Plan) -> float:
+        return plan.estimate_cost.compute_seconds + shardy_seconds(module, plan)
+
+    least, best = min((seconds(plan), k) for k, plan in enumerate(plans))
+    return simple if seconds(simple) <= (1 + _ABOUT_AS_GOOD) * least else plans[best]
 
 
 def shardy_seconds(module: ReadModule, plan: Plan) -> float:

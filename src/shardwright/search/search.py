@@ -13,7 +13,7 @@ from shardwright.mcts import search as tree_search
 from shardwright.search.actions import Actions, find_actions
 from shardwright.search.improve import improve
 from shardwright.search.scores import BudgetOver, Found, Milestone, Scores
-from shardwright.search.simplify import AS_GOOD, complexity, simplified
+from shardwright.search.simplify import AS_GOOD, SAME, complexity, simplified
 from shardwright.search.space import NO_KEEPERS, Keepers, Space
 from shardwright.spmd import State
 
@@ -52,7 +52,7 @@ class Search:
 class Outcome:
     """The best state, the best few that fit (none, if the best does not), and how the search went.
 
-    ``simple`` is about as good as the best, no worse than what experts do, and without what hardly matters.
+    ``simple`` is about as good as the best, no worse than what experts do, and simpler.
     """
 
     best: State
@@ -174,17 +174,15 @@ def _few(scores: Scores, count: int) -> list[Found]:
 
 
 def _simplest(space: Space, scores: Scores) -> Found:
-    """Of what is as good as the best, the state of which least is to say."""
+    """The best state without what has no effect; or what experts do, where that is as good and less is to say."""
     best = scores.best
     assert best is not None
     known = [Found(lists, scores.cost(lists)) for _, lists in space.combinations()]
     experts = [f for f in known if f.cost.peak_bytes <= scores.limit_bytes]
-    most = min([(1 + AS_GOOD) * best.cost.step_seconds, *(f.cost.step_seconds for f in experts)])
-    good = [f for f in experts if f.cost.step_seconds <= most]
-    return min(
-        [simplified(scores, found, most) for found in (best, *good)],
-        key=lambda f: (complexity(f.lists), f.cost.step_seconds, f.lists),
-    )
+    shorter = simplified(scores, best, (1 + SAME) * best.cost.step_seconds)
+    expert = min(experts, key=lambda f: (f.cost.step_seconds, complexity(f.lists), f.lists), default=shorter)
+    as_good = expert.cost.step_seconds <= (1 + AS_GOOD) * best.cost.step_seconds
+    return expert if as_good and complexity(expert.lists) < complexity(shorter.lists) else shorter
 
 
 def _starts(scores: Scores) -> list[Found]:

@@ -40,7 +40,8 @@ class Roles:
     def batch(self) -> int:
         """The group that touches (nearly) the most FLOPs, without a conflict if there is such a one, first in order.
 
-        Of equals, one that the state carried from step to step lacks, then one that the results have.
+        Of equals, one that the state carried from step to step lacks, then one that the results have, then the one
+        that the fewest arguments have: weights share their dimensions, inputs do not.
         """
         described = self.analysis.descriptions
         attached = [g for g, d in enumerate(described) if d.arguments and d.flops]
@@ -50,10 +51,10 @@ class Roles:
 
         results = {g for v in self.analysis.program.regions[0].results for g in self.groups_of_value(v)}
 
-        def rank(g: int) -> tuple[bool, int, bool, int, int]:
+        def rank(g: int) -> tuple[bool, int, bool, int, int, int]:
             places = [d for groups in self.groups_of_arguments.values() for d, h in enumerate(groups) if h == g]
             conflicts = self.analysis.groups[g].conflicts
-            return len(conflicts) > 0, self._carried[g], g not in results, min(places), g
+            return len(conflicts) > 0, self._carried[g], g not in results, len(places), min(places), g
 
         return min((g for g in attached if described[g].flops >= _NEARLY * most), key=rank)
 
