@@ -10,8 +10,10 @@ more:
 - ``<!-- not run: needs a TPU compiler -->``: and why;
 - ``<!-- numbers differ -->``, before a ``text`` block: only the words are compared.
 
+Of a command that goes well, what it prints on standard output counts.
+
 A line ``[…]`` in a ``text`` block stands for any lines. ``python tests/documents.py`` writes what is printed now into
-the pages that show something else.
+the pages that show something else; with ``--all`` also where only numbers do.
 """
 
 from __future__ import annotations
@@ -54,9 +56,18 @@ class Block:
         return more.strip() if found == name else None
 
     @property
+    def commands(self) -> list[str]:
+        """Of a shell block those that are run: what installs first is not, what is installed and called is."""
+        lines = [c for c in self.code.replace("\\\n", " ").splitlines() if c.strip() and not c.startswith("#")]
+        if "pip install" not in self.code:
+            return lines
+        parts = [part.strip().removeprefix(".venv/bin/") for line in lines for part in line.split("&&")]
+        return [part for part in parts if part.startswith("shardwright ")]
+
+    @property
     def not_run(self) -> str | None:
         """Why the block is not run, if it is not."""
-        if self.language == "bash" and "pip install" in self.code:
+        if self.language == "bash" and not self.commands:
             return INSTALLS
         return self.marked("not run")
 
@@ -98,7 +109,8 @@ def run_page(page: Path, folder: Path) -> list[Shown]:
     """Run a page's blocks in a folder; what it shows, beside what was printed."""
     shown: list[Shown] = []
     names: dict[str, object] = {"__name__": "__main__"}
-    printed, written = "", 0
+    printed: str | None = None
+    written = 0
     with _inside(folder):
         for block in blocks_of(page):
             if block.language == "text":
@@ -151,10 +163,9 @@ def _python(page: Path, block: Block, names: dict[str, object], before: int) -> 
 
 
 def _shell(page: Path, block: Block) -> str:
-    commands = [c for c in block.code.replace("\\\n", " ").splitlines() if c.strip() and not c.startswith("#")]
-    wanted = [0] * (len(commands) - 1) + [int(block.marked("exit code") or 0)]
+    wanted = [0] * (len(block.commands) - 1) + [int(block.marked("exit code") or 0)]
     out = ""
-    for command, code in zip(commands, wanted, strict=True):
+    for command, code in zip(block.commands, wanted, strict=True):
         got, printed = _command(command)
         if got != code:
             raise AssertionError(f"{page.name}, line {block.line}: {command!r} ended with {got}:\n{printed}")
@@ -175,16 +186,16 @@ def _command(command: str) -> tuple[int, str]:
     result = CliRunner().invoke(main, words, prog_name="shardwright")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return result.exit_code, result.output
+    return result.exit_code, result.output if result.exit_code else result.stdout
 
 
-def refresh(page: Path) -> int:
+def refresh(page: Path, everything: bool) -> int:
     """Put what is printed into a page; how many blocks changed. What has ``[…]`` in it is left to a person."""
     with tempfile.TemporaryDirectory() as folder:
         shown = run_page(page, Path(folder).resolve())
     text, changed = page.read_text(), 0
     for s in reversed(shown):
-        if s.same:
+        if s.same and not (everything and _ANY not in s.block.code):
             continue
         if _ANY in s.block.code:
             print(f"{page.name}, line {s.block.line}: shows something else than\n{s.printed}")
@@ -199,5 +210,6 @@ def refresh(page: Path) -> int:
 if __name__ == "__main__":
     import conftest  # noqa: F401 (sets up the devices)
 
-    for chosen in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
-        print(f"{chosen.name}: {refresh(chosen)} changed")
+    chosen = [Path(name).resolve() for name in sys.argv[1:] if name != "--all"]
+    for found in chosen or PAGES:
+        print(f"{found.name}: {refresh(found, '--all' in sys.argv)} written")
