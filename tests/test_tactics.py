@@ -148,3 +148,16 @@ def test_paths_are_said_shortly():
     for chosen in (parameters, norms, [value["state.params.embed"], value["batch.tokens"]]):
         matched = {v for path, v in value.items() if any(path_matches(p, path) for p in paths_of(program, chosen))}
         assert matched == set(chosen)
+
+
+def test_the_batch_of_a_network_that_is_only_run():
+    """The width touches as many FLOPs and is in the result too, but weights share it."""
+
+    def predict(params, x):
+        for layer in params:
+            x = x + jax.nn.gelu(x @ layer["up"]) @ layer["down"]
+        return x
+
+    analysis = sw.analyse(predict, [{"up": f32(16, 64), "down": f32(64, 16)}] * 2, f32(8, 16))
+    assert [d.dimension for d in expand(analysis, MESH, "data_parallel:x")] == ["x[0]"]
+    assert [d.dimension for d in expand(analysis, MESH, "megatron:x")] == ["params.*.up[1]"]

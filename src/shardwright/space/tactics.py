@@ -72,7 +72,9 @@ def _inner_groups(roles: Roles, size: int) -> list[int]:
             coverage[g] = coverage.get(g, 0) + program.values[v].bytes
     if not coverage:
         return []
-    stream = max(coverage, key=lambda g: (coverage[g], -g))
+    # Copies of an inner dimension, one a layer, are a group of several colours; the stream through them is one colour.
+    colours = {g: len(roles.analysis.groups[g].colours) for g in coverage}
+    stream = max(coverage, key=lambda g: (coverage[g], -colours[g], -g))
     joins = Counter(g for v in roles.parameters for g in set(roles.groups_of_arguments[v]))
     if all(joins[g] < 2 for g in coverage if g != stream) and joins[stream] > 1:
         stream = -1  # two layers: what joins them is inside, and there is no stream
