@@ -78,12 +78,10 @@ def test_leaves_of_every_kind():
     def step(state, x):
         w = state["q"].astype(jnp.float32) * state["scale"] + state["fp8"].astype(jnp.float32)
         y = jnp.where(state["mask"], x @ w, 0) + state["int4"].astype(jnp.float32)
-        noise = [
-            jax.vmap(lambda k: jax.random.normal(k, (32,)))(state["keys"]),
-            jax.random.normal(state["raw"], y.shape),
-        ]
+        noise = jax.vmap(lambda k: jax.random.bits(k, dtype=jnp.uint8))(state["keys"])[:, None]
+        noise = noise + jax.random.bits(state["raw"], y.shape, jnp.uint8)
         new = state | {"step": state["step"] + 1, "mask": ~state["mask"], "keys": state["keys"][::-1]}
-        return new, y + sum(noise)
+        return new, y + noise
 
     state = {
         "q": jnp.asarray(W * 4, jnp.int8),
@@ -140,7 +138,7 @@ def test_under_equinox_whatever_is_no_array_is_constant():
         return eqx.apply_updates(model, jax.tree.map(lambda g: -0.1 * g, grads))
 
     key = jax.random.key(0)
-    model = Regressor(eqx.nn.MLP(8, 4, 32, 1, key=key), eqx.nn.Dropout(0.5), "regressor", 2)
+    model = Regressor(eqx.nn.MLP(8, 4, 32, 1, key=key), eqx.nn.Dropout(0.5, inference=True), "regressor", 2)
     plan = planned(step, model, X, key)
     assert plan.analysis.program.name == "step"
     assert [a.path for a in plan.analysis.program.arguments[:2]] == [
@@ -149,7 +147,7 @@ def test_under_equinox_whatever_is_no_array_is_constant():
     ]
     found = plan.jit()(plan.place(model), X, key)
     same(found, step(model, X, key))
-    assert (found.dropout.p, found.name) == (0.5, "regressor")
+    assert (found.dropout.p, found.dropout.inference, found.name) == (0.5, True, "regressor")
 
 
 class Box:

@@ -195,8 +195,8 @@ def test_meshes():
     [
         ("fsdp:data", ["fsdp:data"]),
         ("fsdp:data=batch.x[0]", ["fsdp:data=batch.x[0]"]),
-        ("fsdp:data, model", ["fsdp:data", "fsdp:model"]),
-        ("expert_parallel+fsdp:data", ["expert_parallel:data", "fsdp:data"]),
+        ("fsdp:data, model", ["fsdp:data, model"]),
+        ("expert_parallel+fsdp:data", ["expert_parallel+fsdp:data"]),
         ("data: batch.x[0]", [("data", "batch.x[0]")]),
         ("x=P('data')", [{"x": P("data")}]),
         ("*.w = P(None, ('data', 'model'))", [{"*.w": P(None, ("data", "model"))}]),

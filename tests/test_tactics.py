@@ -161,3 +161,13 @@ def test_the_batch_of_a_network_that_is_only_run():
     analysis = sw.analyse(predict, [{"up": f32(16, 64), "down": f32(64, 16)}] * 2, f32(8, 16))
     assert [d.dimension for d in expand(analysis, MESH, "data_parallel:x")] == ["x[0]"]
     assert [d.dimension for d in expand(analysis, MESH, "megatron:x")] == ["params.*.up[1]"]
+
+
+def test_several_tactics_and_axes_at_once():
+    fn, args, _ = build("moe", preset="tiny")
+    analysis, mesh = sw.analyse(fn, *args), MeshShape.of({"data": 2, "model": 2})
+    apart = [expand(analysis, mesh, f"{name}:{axis}") for axis in mesh.names for name in ("expert_parallel", "fsdp")]
+    together = expand(analysis, mesh, "expert_parallel+fsdp:data, model")
+    assert together == list(dict.fromkeys(d for decisions in apart for d in decisions))
+    with pytest.raises(sw.PinError, match="there is no tactic 'fsd'; did you mean fsdp"):
+        expand(analysis, mesh, "expert_parallel+fsd:data")

@@ -51,7 +51,7 @@ class Compared:
 
     @property
     def short_name(self) -> str:
-        """As ``--pin`` takes it too: ``expert_parallel+fsdp:data,model`` for both on both axes."""
+        """As ``pin=`` takes it too: ``expert_parallel+fsdp:data,model`` for both on both axes."""
         if ":" not in self.name:
             return self.name
         by_axis: dict[str, list[str]] = {}

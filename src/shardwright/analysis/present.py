@@ -129,9 +129,13 @@ def _headline(analysis: Analysis) -> str:
     held = sum(program.values[a.value].bytes for a in program.arguments)
     return (
         f"{program.name}: {len(program.ops):,} ops, {len(program.arguments):,} arguments of {human_bytes(held)}, "
-        f"{human_count(total_flops(analysis))} FLOPs; {analysis.colours.count:,} colours and "
-        f"{len(analysis.conflicts):,} conflicts make {len(analysis.groups):,} groups to decide."
+        f"{human_count(total_flops(analysis))} FLOPs; {_many(analysis.colours.count, 'colour')} and "
+        f"{_many(len(analysis.conflicts), 'conflict')} make {_many(len(analysis.groups), 'group')} to decide."
     )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _size(d: Description) -> str:

@@ -37,20 +37,19 @@ def parse_pins(texts: Iterable[str], axes: Sequence[str]) -> list[Any]:
 
     Several tactics and axes may be given at once, as ``compare`` prints them: ``expert_parallel+fsdp:data,model``.
     """
-    return [pin for text in texts for pin in _pins(text.strip(), axes)]
+    return [_pin(text.strip(), axes) for text in texts]
 
 
-def _pins(text: str, axes: Sequence[str]) -> list[Any]:
+def _pin(text: str, axes: Sequence[str]) -> Any:
     first, colon, rest = (piece.strip() for piece in text.partition(":"))
     tactics = [name.strip() for name in first.split("+")]
     if colon and all(name in TACTICS for name in tactics):
-        on = [rest] if "=" in rest else [axis.strip() for axis in rest.split(",")]
-        return [f"{name}:{axis}" for axis in on for name in tactics]
+        return f"{first}:{rest}"
     if colon and first in axes:
-        return [(first, rest)]
+        return (first, rest)
     path, equals, spec = (piece.strip() for piece in text.partition("="))
     if equals and path and spec.startswith(tuple(f"{name}(" for name in _SPECS)):
-        return [{path: parse_spec(spec, text)}]
+        return {path: parse_spec(spec, text)}
     if colon and "=" not in first:
         raise PinError(
             f"--pin {text!r}: {first!r} is neither a tactic nor an axis of the mesh{nearest(first, [*TACTICS, *axes])}."

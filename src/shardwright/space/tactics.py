@@ -118,16 +118,23 @@ TACTICS: Mapping[str, Tactic] = {
 
 
 def expand(analysis: Analysis, mesh: MeshShape, text: str) -> list[Decision | Whole]:
-    """The decisions of ``"fsdp:data"``; the batch can be named, as in ``"fsdp:data=batch.tokens[0]"``."""
-    name, _, rest = text.partition(":")
-    axis, _, batch = rest.partition("=")
-    if name not in TACTICS:
-        raise PinError(f"there is no tactic {name!r}{nearest(name, list(TACTICS))} (known: {', '.join(TACTICS)}).")
-    size = mesh.sizes[axis_number(mesh, axis, text)]
+    """The decisions of ``"fsdp:data"``; the batch can be named, as in ``"fsdp:data=batch.tokens[0]"``.
+
+    Several tactics and axes can be given at once: ``"expert_parallel+fsdp:data,model"`` is both on both.
+    """
+    first, _, rest = text.partition(":")
+    last, _, batch = rest.partition("=")
+    names = [name.strip() for name in first.split("+")]
+    for name in names:
+        if name not in TACTICS:
+            raise PinError(f"there is no tactic {name!r}{nearest(name, list(TACTICS))} (known: {', '.join(TACTICS)}).")
     roles = Roles(analysis)
     if batch:
         roles.__dict__["batch"] = find_group(analysis, batch)
-    return TACTICS[name](roles, axis, size)
+    axes = [axis.strip() for axis in last.split(",")]
+    sizes = [mesh.sizes[axis_number(mesh, axis, text)] for axis in axes]
+    found = [TACTICS[name](roles, axis, size) for axis, size in zip(axes, sizes, strict=True) for name in names]
+    return list(dict.fromkeys(decision for decisions in found for decision in decisions))
 
 
 def _decision(roles: Roles, axis: str, group: int, rows: bool = False) -> Decision:
