@@ -139,7 +139,9 @@ def test_data_parallelism():
         if argument.path.startswith("batch"):
             masks = propagation.shard(masks, propagation.place(costs.classes.of_value[argument.value], 0), 0)
     cost, expected = costs.evaluate_shardings(propagation.shardings(masks)), data_parallel("mlp")
-    assert cost.step_seconds == pytest.approx(expected.step_seconds, rel=1e-6)
+    # Shardings that no state gives leave the ops free to use any axis, so that they may come out a little cheaper.
+    assert cost.step_seconds <= expected.step_seconds * (1 + 1e-9)
+    assert cost.step_seconds == pytest.approx(expected.step_seconds, rel=1e-3)
     assert cost.peak_bytes == expected.peak_bytes
 
 

@@ -24,7 +24,7 @@ ops there are to price: it can afford more where a state is cheap."""
 _WORK = 240_000
 """What a search may do at most (see ``Scores.work``): some ten seconds. Half of it goes to the first local
 improvement, a quarter to the tree search."""
-_LEAST_WORK = 60_000
+_LEAST_WORK = 20_000
 """Of work: a search that has done less, because its states are cheap, goes another round."""
 _MOST_ROUNDS = 16
 _STARTS = 2
