@@ -168,3 +168,16 @@ def test_what_stays_whole_is_said_in_few_words():
     assert words(lambda path: path.endswith("bias")) == ["*.bias"]
     assert words(lambda path: path.startswith("state.p.layers.0")) == ["state.p.layers.0"]
     assert words(lambda path: path.endswith("bias") and "head" not in path) == ["*.norm.bias"]
+
+
+def test_an_update_by_an_optimizers_state_does_not_stay_whole_with_the_weight():
+    """Or the state would be gathered in place of the new weight, which is half as much with Adam's two moments."""
+
+    def adam(params, m, v, x):
+        g = jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w) ** 2))(params)
+        m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g**2
+        return params - 0.1 * m / (jnp.sqrt(v) + 1e-8), m, v
+
+    w = array(64, 32)
+    _, kept = whole_with(adam, (w, w, w, array(128, 64)), "params")
+    assert not {kind for kind, _ in kept} & {"divide", "sqrt", "subtract"}

@@ -20,7 +20,7 @@ def kept_by(value: int, whole: Iterable[frozenset[int]]) -> tuple[int, ...]:
 def stays_whole(program: Program, arguments: frozenset[int]) -> frozenset[int]:
     """Arguments with the values that stay whole with them.
 
-    These are the values computed from them alone, constants, scalars and loop counters aside; and values that no
+    These are the values computed from them alone, constants, scalars and loop counters aside; and sums that no
     contraction waits for, and that are only used, elementwise, together with such.
     """
     return frozenset(_Kept(program, arguments).values)
@@ -114,8 +114,24 @@ class _Kept:
         made_by = program.values[v].op
         if v in program.returned or made_by < 0 or (program.ops[made_by].regions and not self._collects(made_by, v)):
             return
-        if all(self._joined(o, v) for o in program.users[v]):
+        if all(self._joined(o, v) for o in program.users[v]) and self._is_sum(v):
             self._add(v, like=True)
+
+    def _is_sum(self, v: int) -> bool:
+        """A value comes, elementwise, from sums alone: a gradient does, an update by an optimizer's state does not."""
+        program, waiting, seen = self.program, [v], {v}
+        while waiting:
+            w = waiting.pop()
+            if w in self.values or self._neutral(w):
+                continue
+            made_by = program.values[w].op
+            if made_by < 0:
+                return False
+            op = program.ops[made_by]
+            if self._carries(op) or is_elementwise(program, op):
+                waiting.extend(operand for operand in op.operands if operand not in seen)
+                seen.update(op.operands)
+        return True
 
     def _collects(self, o: int, v: int) -> bool:
         """A loop fills the value, which is empty before, and nothing waits for it."""
