@@ -86,7 +86,7 @@ def test_it_runs(plan):
     assert plan.verify("run").ok
 
 
-@pytest.mark.parametrize("model", ["gpt", "moe", "itx"])
+@pytest.mark.parametrize("model", ["gpt", pytest.param("moe", marks=pytest.mark.slow), "itx"])
 def test_plans_of_built_in_models_run(model):
     fn, args, options = build(model, preset="tiny")
     slow = sw.Device("slow", "gpu", {"f32": 2e10}, 2**36, 1e10, links=(sw.Link("wire", 1e9, 0.0),))
