@@ -33,16 +33,13 @@ def close_to_best(costs: CostModel, states: Sequence[State]) -> list[State]:
 def by_shardy(module: ReadModule, plans: Sequence[Plan], simple: Plan) -> Plan:
     """The best of plans, with the collectives that Shardy makes of their shardings in place of our own.
 
-    The simple one, if that is about as good by Shardy's collectives too.
+    ``simple``, which is one of them, if that is about as good by Shardy's collectives too.
     """
-    if all(plan is simple for plan in plans):
+    if len(plans) == 1:
         return simple
-
-    def seconds(plan: Plan) -> float:
-        return plan.estimate_cost.compute_seconds + shardy_seconds(module, plan)
-
-    least, best = min((seconds(plan), k) for k, plan in enumerate(plans))
-    return simple if seconds(simple) <= (1 + _ABOUT_AS_GOOD) * least else plans[best]
+    seconds = [plan.estimate_cost.compute_seconds + shardy_seconds(module, plan) for plan in plans]
+    best = min(range(len(plans)), key=lambda k: seconds[k])
+    return simple if seconds[plans.index(simple)] <= (1 + _ABOUT_AS_GOOD) * seconds[best] else plans[best]
 
 
 def shardy_seconds(module: ReadModule, plan: Plan) -> float:
