@@ -106,14 +106,16 @@ class Wish:
     pin: Any = None
     replicate: Any = ()
 
-    def search(self, traced: Traced, mesh: MeshShape, **budget: Any) -> tuple[CostModel, Outcome]:
-        """The best state of a program on a mesh, and what prices it."""
+    def search(
+        self, traced: Traced, mesh: MeshShape, *, costs: CostModel | None = None, **budget: Any
+    ) -> tuple[CostModel, Outcome]:
+        """The best state of a program on a mesh, and what prices it: by ``costs`` of an earlier search, if given."""
         analysis = traced.analysis
         kept_axes, kept_arguments = replicated(analysis, mesh, self.replicate, self.pin)
         start = resolve(analysis, mesh, as_decisions(analysis, mesh, [kept_arguments, self.pin]))
         whole, keepers = find_keepers(analysis, start.whole)
         with collector_paused():
-            costs = CostModel(traced.places, mesh, self.device, whole)
+            costs = costs or CostModel(traced.places, mesh, self.device, whole)
             outcome = find_state(
                 analysis,
                 costs,
