@@ -169,7 +169,10 @@ def project(lists: Lists, groups: frozenset[int]) -> Lists:
 
 
 class CostModel:
-    """Costs of states of one program on one mesh of devices. ``evaluate`` is the fast way in."""
+    """Costs of states of one program on one mesh of devices. ``evaluate`` is the fast way in.
+
+    An ``assigner`` that has seen the same classes of ops on this mesh need not weigh them again.
+    """
 
     def __init__(
         self,
@@ -178,11 +181,12 @@ class CostModel:
         device: Device,
         whole: tuple[frozenset[int], ...] = (),
         fixed: Sequence[Sharding] | None = None,
+        assigner: Assigner | None = None,
     ) -> None:
         self.mesh, self.device = mesh, device
         self.classes = Classes(places, whole, device.platform, fixed)
         self.prices = DevicePrices.of(device, mesh)
-        self.assigner = Assigner(mesh, self.prices)
+        self.assigner = assigner or Assigner(mesh, self.prices)
         self._parts_seen: dict[tuple[int, Lists], int] = {}
         self._shardings: dict[tuple[int, int], Sharding] = {}
         self._op_prices: list[dict[int, OpPrice]] = [{} for _ in self.classes.ops.keys]
