@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardwright as sw
 from programs import f32, found, i32
-from shardwright.frontend import read_stablehlo, trace
+from shardwright.frontend import stablehlo_program, trace
 
 KEY = jax.eval_shape(lambda: jax.random.key(0))
 MESH = AbstractMesh((64, 64), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
@@ -234,7 +234,7 @@ def test_stablehlo_as_text_bytecode_and_portable_artifact(tmp_path):
     with open(bytecode, "wb") as file:
         lowered.compiler_ir("stablehlo").operation.write_bytecode(file)
     for path in (text, portable, bytecode):
-        program = read_stablehlo(path)
+        program = stablehlo_program(path)
         assert [op.kind for op in program.ops if op.rule.tensors] == ["dot_general", "tanh"]
         assert [str(program.values[a.value]) for a in program.arguments] == ["f32[8,16]", "f32[16,32]"]
 
@@ -257,10 +257,10 @@ def test_a_broken_stablehlo_file(tmp_path, capfd, content, message):
     file = tmp_path / "bad.mlir"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(sw.ModuleError, match=message):
-        read_stablehlo(file)
+        stablehlo_program(file)
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_stablehlo_file_that_is_not_there(tmp_path):
     with pytest.raises(sw.ModuleError, match=r"cannot read .*none.mlir: No such file or directory"):
-        read_stablehlo(tmp_path / "none.mlir")
+        stablehlo_program(tmp_path / "none.mlir")

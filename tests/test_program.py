@@ -40,11 +40,11 @@ func.func private @twice(%arg0: tensor<8x16xf32>) -> tensor<8x16xf32> {
 
 @pytest.fixture
 def program(tmp_path):
-    from shardwright.frontend import read_stablehlo
+    from shardwright.frontend import stablehlo_program
 
     file = tmp_path / "loop.mlir"
     file.write_text(MODULE)
-    return read_stablehlo(file)
+    return stablehlo_program(file)
 
 
 def test_text(program):

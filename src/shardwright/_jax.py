@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from typing import Any
 
 import jax
@@ -46,6 +47,9 @@ except (ImportError, AttributeError) as error:
     raise _unsupported(str(error)) from error
 
 __all__ = [
+    "BYTECODE",
+    "artifact_version",
+    "bytecode",
     "chlo",
     "copy_of",
     "installed_package_folders",
@@ -53,11 +57,16 @@ __all__ = [
     "kept_arguments",
     "parse_module",
     "populate_rules",
+    "portable",
     "run_passes",
     "sdy",
     "serialize",
     "stablehlo",
 ]
+
+BYTECODE = b"ML\xefR"
+"""What MLIR's bytecode begins with."""
+_ARTIFACT = re.compile(rb"ML\xefR.{1,2}StableHLO_v(\d+\.\d+\.\d+)\0", re.DOTALL)
 
 # First every call gets a callee of its own, so that one op of the module is one op of the program; then Shardy writes
 # down, for each op it knows, which dimensions belong together.
@@ -75,12 +84,32 @@ def copy_of(lowered: jax.stages.Lowered) -> Any:
     return module.operation.clone()
 
 
-def serialize(module: Any) -> bytes:
-    """A module operation as the portable artifact that ``jax.export`` stores in an ``Exported``."""
+def bytecode(module: Any) -> bytes:
+    """A module operation as plain MLIR bytecode."""
     output = io.BytesIO()
     module.operation.write_bytecode(output)
+    return output.getvalue()
+
+
+def serialize(module: Any) -> bytes:
+    """A module operation as the portable artifact that ``jax.export`` stores in an ``Exported``."""
     with module.context:
-        return bytes(_export._module_to_bytecode(ir.Module.parse(output.getvalue())))
+        return bytes(_export._module_to_bytecode(ir.Module.parse(bytecode(module))))
+
+
+def artifact_version(data: bytes) -> str | None:
+    """The version of StableHLO for which a portable artifact was written; None if it is none."""
+    found = _ARTIFACT.match(data)
+    return found.group(1).decode() if found else None
+
+
+def portable(module: Any, version: str | None) -> bytes:
+    """A module operation as a portable artifact for a version of StableHLO, by default as ``jax.export`` writes it."""
+    if version is None:
+        return serialize(module)
+    with module.context:
+        copy = ir.Module.parse(bytecode(module))
+        return bytes(stablehlo.serialize_portable_artifact(copy, version, allow_other_dialects=True))
 
 
 def run_passes(module: Any, pipeline: str) -> None:
@@ -111,7 +140,7 @@ def parse_module(data: bytes) -> Any:
         return True  # or MLIR prints it
 
     with context, context.attach_diagnostic_handler(listen):
-        if data[:4] == b"ML\xefR":
+        if data[:4] == BYTECODE:
             try:
                 return stablehlo.deserialize_portable_artifact(context, data).operation
             except Exception:  # not a portable artifact: plain bytecode is read by the general parser below

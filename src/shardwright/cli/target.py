@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.errors import TargetError, TraceError, nearest
-from shardwright.frontend import read_stablehlo, trace
+from shardwright.frontend import stablehlo_program, trace
 from shardwright.ir.program import Program
 from shardwright.models import MODELS, build
 
@@ -34,7 +34,7 @@ class Target:
     def program(self, *, platform: str | None, **more: Any) -> Program:
         """Trace or read it."""
         if self.file is not None:
-            return read_stablehlo(self.file, **more)
+            return stablehlo_program(self.file, **more)
         assert self.fn is not None
         return trace(self.fn, *self.args, platform=platform, **(self.options or {}), **more)
 

@@ -20,6 +20,9 @@ def function_name(fn: Callable[..., Any]) -> str:
 
 def parameter_names(fn: Callable[..., Any], count: int) -> list[str]:
     """Names of the first ``count`` positional parameters; ``arg2`` where there is none to be had."""
+    own: tuple[str, ...] | None = getattr(fn, "argument_names", None)
+    if own is not None and len(own) == count:  # a module's, which are no identifiers
+        return list(own)
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):

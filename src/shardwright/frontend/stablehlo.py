@@ -1,38 +1,177 @@
-"""From a StableHLO file, text or bytecode, of any framework, to a ``Program``."""
+"""A StableHLO file of any framework, text or bytecode: as a ``Program``, or as a function that JAX can call."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import export
 
 from shardwright import _jax
 from shardwright.errors import ModuleError
-from shardwright.ir.build import read_module
+from shardwright.frontend.module_names import argument_names, result_names
+from shardwright.ir.build import main_of, read_module
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.program import Program, Source
 
+Shapes = tuple[jax.ShapeDtypeStruct, ...]
 
-def read_stablehlo(
+_DTYPES = {
+    "i1": "bool",
+    **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"i{bits}": f"int{bits}" for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"ui{bits}": f"uint{bits}" for bits in (2, 4, 8, 16, 32, 64)},
+    "bf16": "bfloat16",
+    "complex<f32>": "complex64",
+    "complex<f64>": "complex128",
+}
+_DONATED = ("tf.aliasing_output", "jax.buffer_donor")
+_SHARDED = ("sdy.sharding", "mhlo.sharding", "sdy.in_shardings")
+
+
+@dataclass(frozen=True, eq=False)
+class StableHLO:
+    """A StableHLO module as a function of its main function's arguments; made by ``sw.read_stablehlo``.
+
+    It takes them one by one and returns a tuple of the results. ``sw.partition(module, *module.args,
+    donate=module.donate, mesh=…)`` plans it, and ``plan.to_stablehlo`` writes the module with the plan in it.
+
+    Attributes:
+        file: where it was read from.
+        data: the file's content.
+        args: the arguments as shapes.
+        donate: positions of those whose buffers may be reused, by the module's own word.
+        argument_names, result_names: as the module has them.
+
+    """
+
+    file: Path
+    data: bytes
+    args: Shapes
+    results: Shapes
+    donate: tuple[int, ...]
+    argument_names: tuple[str, ...]
+    result_names: tuple[str, ...]
+
+    @property
+    def __name__(self) -> str:
+        """What a person calls it: the file's name."""
+        return self.file.stem
+
+    @property
+    def origin(self) -> Source:
+        """Where ops belong that have no line of their own."""
+        return Source(str(self.file))
+
+    @property
+    def form(self) -> str:
+        """``"text"``, ``"bytecode"`` as MLIR writes it, or ``"portable"``: an artifact of StableHLO."""
+        return (
+            "text" if self.data[:4] != _jax.BYTECODE else "portable" if _jax.artifact_version(self.data) else "bytecode"
+        )
+
+    def module(self) -> Any:
+        """The module operation, parsed again."""
+        return _parsed(self.file, self.data)
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        """Run the module, inside of ``jax.jit`` or by itself."""
+        results: tuple[Any, ...] = self._exported.call(*args)
+        return results
+
+    def __repr__(self) -> str:
+        return f"StableHLO({str(self.file)!r}, {len(self.args)} arguments, {len(self.results)} results)"
+
+    @cached_property
+    def _exported(self) -> export.Exported:
+        # JAX makes an Exported of a function alone: one with these arguments and results, whose module is exchanged.
+        # The module is for whatever platform it is called on.
+        def stand_in(*_: Any) -> tuple[Any, ...]:
+            return tuple(jnp.zeros(result.shape, result.dtype) for result in self.results)
+
+        made = export.export(
+            jax.jit(stand_in, keep_unused=True),
+            platforms=["cpu"],
+            disabled_checks=[export.DisabledSafetyCheck.platform()],
+        )(*self.args)
+        module = self.module()
+        with module.context:
+            main_of(module).attributes["sym_name"] = _jax.ir.StringAttr.get("main")
+            serialized = _jax.serialize(module)
+        return dataclasses.replace(made, fun_name=self.__name__, mlir_module_serialized=serialized)
+
+
+def read_stablehlo(path: str | os.PathLike[str]) -> StableHLO:
+    """Read a StableHLO module, text or bytecode, of any framework, as a function to plan.
+
+    Raises ``ModuleError`` where it cannot be read, or cannot be called by JAX.
+    """
+    file = Path(path)
+    data = _read(file)
+    module = _parsed(file, data)
+    with module.context:
+        try:
+            main = main_of(module)
+            _refuse_sharded(module)
+            block = main.regions[0].blocks[0]
+            names, returned = argument_names(main), list(block.operations)[-1].operation.operands
+            results = result_names(main, len(returned))
+            return StableHLO(
+                file,
+                data,
+                args=tuple(_shape(name, a.type) for name, a in zip(names, block.arguments, strict=True)),
+                results=tuple(_shape(name, r.type) for name, r in zip(results, returned, strict=True)),
+                donate=tuple(
+                    i for i, given in enumerate(_argument_attributes(main)) if any(d in given for d in _DONATED)
+                ),
+                argument_names=tuple(names),
+                result_names=tuple(results),
+            )
+        except ModuleError as error:
+            raise ModuleError(f"{file}: {error}") from None
+
+
+def stablehlo_program(
     path: str | os.PathLike[str], *, trip_counts: TripCounts = None, rules: Mapping[str, str] | None = None
 ) -> Program:
-    """Read a module from a file; arguments are called as the module calls them, else ``arg0``, ``arg1`` and so on."""
+    """Read a module's program alone; arguments are called as the module calls them, else ``arg0``, ``arg1``, …"""
     file = Path(path)
+    module = _parsed(file, _read(file))
     try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise ModuleError(f"cannot read {file}: {error.strerror or error}.") from None
-    try:
-        module = _jax.parse_module(data)
-    except ValueError as error:
-        raise ModuleError(f"{file} is not a valid StableHLO module: {_reason(str(error))}") from None
-    try:
+        with module.context:
+            names = argument_names(main_of(module))
         return read_module(
-            module, name=file.stem, origin=Source(str(file)), trip_counts=trip_counts, user_rules=rules
+            module,
+            name=file.stem,
+            argument_paths=names,
+            origin=Source(str(file)),
+            trip_counts=trip_counts,
+            user_rules=rules,
         ).program
     except ModuleError as error:
         raise ModuleError(f"{file}: {error}") from None
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ModuleError(f"cannot read {file}: {error.strerror or error}.") from None
+
+
+def _parsed(file: Path, data: bytes) -> Any:
+    try:
+        return _jax.parse_module(data)
+    except ValueError as error:
+        raise ModuleError(f"{file} is not a valid StableHLO module: {_reason(str(error))}") from None
 
 
 def _reason(text: str) -> str:
@@ -43,3 +182,53 @@ def _reason(text: str) -> str:
     if place:
         message = f"line {place.group(1)}: {message[place.end() :]}"
     return message[:300] or "the parser gave no reason."
+
+
+def _shape(name: str, type_: Any) -> jax.ShapeDtypeStruct:
+    """An argument or result as JAX has it."""
+    if not isinstance(type_, _jax.ir.RankedTensorType):
+        raise ModuleError(f"{name} is a {type_}, which is no array; take it out of the module.")
+    if not type_.has_static_shape:
+        raise ModuleError(f"the module has a tensor of dynamic shape ({type_}); give every size a number.")
+    element = str(type_.element_type)
+    dtype = getattr(jnp, _DTYPES.get(element, _float8(element)), None)
+    if dtype is None:
+        raise ModuleError(f"{name} is a {type_}, whose type JAX does not have.")
+    shape = jax.ShapeDtypeStruct(tuple(type_.shape), dtype)
+    if jax.dtypes.canonicalize_dtype(shape.dtype) != shape.dtype:
+        raise ModuleError(
+            f'{name} is a {type_} of 64 bits, which JAX leaves off: jax.config.update("jax_enable_x64", True).'
+        )
+    return shape
+
+
+def _float8(element: str) -> str:
+    """``f8E4M3FN`` as ``float8_e4m3fn``."""
+    return re.sub(r"^f(\d)(E.*)$", lambda m: f"float{m[1]}_{m[2].lower()}", element)
+
+
+def _argument_attributes(main: Any) -> list[Any]:
+    return list(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
+
+
+def _refuse_sharded(module: Any) -> None:
+    """A module with shardings in it: they would clash with the plan's, and are somebody's decisions."""
+    found: list[str] = []
+
+    def look(operation: Any) -> Any:
+        attributes = [operation.attributes]
+        for each in ("arg_attrs", "res_attrs"):
+            attributes += list(operation.attributes[each]) if each in operation.attributes else []
+        named = [name for given in attributes for name in _SHARDED if name in given]
+        if operation.name.startswith("sdy.") and operation.name not in ("sdy.mesh", "sdy.return"):
+            named.append(operation.name)
+        if "call_target_name" in operation.attributes and str(operation.attributes["call_target_name"]) == '"Sharding"':
+            named.append("custom_call @Sharding")
+        found.extend(named)
+        return _jax.ir.WalkResult.INTERRUPT if found else _jax.ir.WalkResult.ADVANCE
+
+    module.walk(look)
+    if found:
+        raise ModuleError(
+            f"it is sharded already ({found[0]}); give the module from before that, and pin what is decided."
+        )

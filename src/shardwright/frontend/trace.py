@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwright import _jax
 from shardwright.errors import TraceError
-from shardwright.frontend import in_place, static
+from shardwright.frontend import in_place, stablehlo, static
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
@@ -61,11 +61,11 @@ def read(
         name=function_name(fn),
         argument_paths=[paths[k] for k in kept],
         unused_arguments=[path for k, path in enumerate(paths) if k not in set(kept)],
-        result_paths=leaf_paths(["result"], [lowering.result]),
+        result_paths=getattr(fn, "result_names", None) or leaf_paths(["result"], [lowering.result]),
         donated=[i for i, k in enumerate(kept) if k in donated],
         trip_counts=trip_counts,
         user_rules=rules,
-        boundary=(__file__, in_place.__file__, static.__file__),
+        boundary=(__file__, in_place.__file__, stablehlo.__file__, static.__file__),
         origin=_definition(fn),
     )
 
@@ -176,6 +176,8 @@ def _donated_leaves(donate: Sequence[int] | int, args: Sequence[Any]) -> set[int
 
 def _definition(fn: Callable[..., Any]) -> Source:
     """Where the function is defined; ops that JAX adds on its own account belong there."""
+    if isinstance(fn, stablehlo.StableHLO):
+        return fn.origin
     inner = inspect.unwrap(fn)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     return Source(code.co_filename, code.co_firstlineno, code.co_name) if code else Source()

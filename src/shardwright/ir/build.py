@@ -49,7 +49,7 @@ def read_module(
 ) -> ReadModule:
     """Read a module operation (changed in place: Shardy's rules are written on it) into a ``Program``.
 
-    ``argument_paths``: names of the main function's arguments, else the module's own. ``unused_arguments``: paths of
+    ``argument_paths``: names of the main function's arguments, else ``arg0``, ``arg1``, …. ``unused_arguments``: paths of
     those that the module no longer has. ``donated``: indices of
     arguments whose buffers may be reused. ``user_rules``: sharding rules of custom calls by target name.
     ``boundary``: files whose frames, and all outside them, are not the user's. ``origin``: where the whole program
@@ -58,9 +58,9 @@ def read_module(
     _jax.populate_rules(module)
     with module.context, collector_paused():
         walk = _Walk(functions_of(module), Sources(boundary), Classes(user_rules or {}))
-        main = _main(walk.functions)
+        main = main_of(module)
         block = main.regions[0].blocks[0]
-        paths = list(argument_paths or _own_argument_names(block))
+        paths = list(argument_paths or (f"arg{i}" for i in range(len(block.arguments))))
         extra = len(block.arguments) - len(paths)
         if extra < 0:
             raise ModuleError(f"the module's main function has {len(block.arguments)} arguments, not {len(paths)}.")
@@ -92,25 +92,20 @@ def functions_of(module: Any) -> dict[str, Any]:
     }
 
 
-def _main(functions: Mapping[str, Any]) -> Any:
+def main_of(module: Any) -> Any:
+    """The function of a module operation that is called from outside."""
+    functions = functions_of(module)
     public = [f for f in functions.values() if text_attribute(f.attributes, "sym_visibility", "public") == "public"]
     main = functions.get("main") or (public[0] if len(public) == 1 else None)
     if main is None:
         raise ModuleError("the module needs a function called main, or exactly one public function.")
+    if not len(main.regions[0].blocks):
+        raise ModuleError("the module's main function has no body.")
     return main
 
 
 def _symbol(operation: Any, default: str) -> str:
     return text_attribute(operation.attributes, "sym_name", default)
-
-
-def _own_argument_names(block: Any) -> list[str]:
-    names = []
-    for i, argument in enumerate(block.arguments):
-        text = str(argument.location)
-        plain = text.startswith('loc("') and text.endswith('")')
-        names.append(text[5:-2] if plain else f"arg{i}")
-    return names if len(set(names)) == len(names) else [f"arg{i}" for i in range(len(names))]
 
 
 @dataclass
