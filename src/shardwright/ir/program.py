@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,12 +28,16 @@ NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A place in the user's code. ``scope`` is JAX's name stack (``named_scope``, transforms)."""
+    """A place in the user's code. ``scope`` is JAX's name stack (``named_scope``, transforms).
+
+    ``callers`` are the frames around it, innermost first: file, line and function of each.
+    """
 
     file: str = ""
     line: int = 0
     function: str = ""
     scope: str = ""
+    callers: tuple[tuple[str, int, str], ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         if not self.file:
@@ -45,6 +49,11 @@ class Source:
     def backward(self) -> bool:
         """Made by ``grad``'s transposition rather than written by the user."""
         return "transpose(" in self.scope
+
+    @property
+    def recomputed(self) -> bool:
+        """Made by ``jax.checkpoint``: the forward pass once more, for the backward pass."""
+        return "rematted_computation" in self.scope
 
 
 class Value(NamedTuple):

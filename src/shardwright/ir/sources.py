@@ -53,30 +53,31 @@ def _inside(source: Source, caller: Source) -> Source:
         at = Source(caller.file, at.line)
     nested = caller.scope and not source.scope.startswith("jit(")
     scope = "/".join(s for s in (caller.scope, source.scope) if s) if nested else source.scope
-    return Source(at.file, at.line, at.function, scope)
+    return Source(at.file, at.line, at.function, scope, at.callers)
 
 
 def parse_location(text: str, boundary: frozenset[str] = frozenset()) -> Source:
     """A ``Source`` from a printed location such as ``loc("jit(f)/dot"(callsite("f"("a.py":3:0) at …)))``."""
     scope_match = _SCOPE.match(text)
     scope = scope_match.group(1).rstrip(":") if scope_match else ""
-    best: Source | None = None
+    frames: list[tuple[str, int, str]] = []
+    kinds: list[str] = []
     for match in _FRAME.finditer(text):
         function, file, line = match.group(1), match.group(2), int(match.group(3))
         if file in boundary:
             break
         kind = _kind_of_file(file)
-        if kind == "skip":
-            continue
-        source = Source(file, line, function.rsplit(".", 1)[-1], scope)
-        if kind == "user":
-            return source
-        best = best or source
-    if best is None and scope_match is None:
+        if kind != "skip":
+            frames.append((file, line, function.rsplit(".", 1)[-1]))
+            kinds.append(kind)
+    if frames:
+        first = kinds.index("user") if "user" in kinds else 0
+        return Source(*frames[first], scope, tuple(frames[first + 1 :]))
+    if scope_match is None:
         bare = _BARE_FILE.search(text)
         if bare:
             return Source(bare.group(1), int(bare.group(2)), "", "")
-    return best or Source(scope=scope)
+    return Source(scope=scope)
 
 
 @cache
