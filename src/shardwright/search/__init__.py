@@ -3,9 +3,11 @@
 from shardwright.search.actions import Actions, Pruned, find_actions
 from shardwright.search.scores import Milestone
 from shardwright.search.search import Outcome, Search, find_state
+from shardwright.search.simplify import AS_GOOD, complexity, without_idle
 from shardwright.search.space import Keepers, Space, find_keepers
 
 __all__ = [
+    "AS_GOOD",
     "Actions",
     "Keepers",
     "Milestone",
@@ -13,7 +15,9 @@ __all__ = [
     "Pruned",
     "Search",
     "Space",
+    "complexity",
     "find_actions",
     "find_keepers",
     "find_state",
+    "without_idle",
 ]

@@ -22,6 +22,10 @@ class BudgetOver(Exception):  # noqa: N818 (nothing went wrong)
     """The search has used up what it was given."""
 
 
+class Enough(Exception):  # noqa: N818 (nothing went wrong)
+    """Something fits, and that was all that was asked."""
+
+
 class Found(NamedTuple):
     """A state by its lists and its cost."""
 
@@ -41,7 +45,10 @@ class Milestone:
 
 
 class Scores:
-    """Costs of states under a limit. ``pinned`` comes first on every axis, whatever the search puts after it."""
+    """Costs of states under a limit. ``pinned`` comes first on every axis, whatever the search puts after it.
+
+    With ``any_fit`` the first state that fits is enough.
+    """
 
     def __init__(
         self,
@@ -51,11 +58,12 @@ class Scores:
         limit_bytes: int,
         *,
         deadline: float = math.inf,
+        any_fit: bool = False,
         watch: Callable[[Scores], None] | None = None,
     ) -> None:
         self.costs, self.order, self.pinned, self.limit_bytes = costs, order, pinned, max(limit_bytes, 1)
         self.started = time.perf_counter()
-        self.deadline, self.watch = deadline, watch
+        self.deadline, self.any_fit, self.watch = deadline, any_fit, watch
         self._priced = costs.priced_units
         self.known: dict[Lists, Cost] = {}
         self.best: Found | None = None
@@ -84,6 +92,11 @@ class Scores:
             entries.append((*first, *[e for e in then if e.group not in have]) if first else then)
         return State(tuple(entries), self.pinned.whole)
 
+    def lists(self, state: State) -> Lists:
+        """The lists that make this state after what is pinned."""
+        both = zip(state.lists, self.pinned.lists, strict=True)
+        return tuple(tuple(e for e in entries if e not in first) for entries, first in both)
+
     def cost(self, lists: Lists) -> Cost:
         """The cost of a state."""
         lists = self.order.normal(lists)
@@ -95,6 +108,8 @@ class Scores:
             self._remember(Found(lists, cost))
             if self.watch is not None:
                 self.watch(self)
+            if self.any_fit and cost.peak_bytes <= self.limit_bytes:
+                raise Enough
         return cost
 
     def value(self, lists: Lists) -> float:
@@ -127,6 +142,15 @@ class Scores:
                 out.append(found)
                 if len(out) == count:
                     break
+        return out
+
+    def front(self) -> list[Found]:
+        """The states that no other beats in both time and memory, fastest first; of equals the shortest."""
+        known = [Found(lists, cost) for lists, cost in self.known.items()]
+        out: list[Found] = []
+        for found in sorted(known, key=lambda f: (f.cost.step_seconds, *_size(f))):
+            if not out or found.cost.peak_bytes < out[-1].cost.peak_bytes:
+                out.append(found)
         return out
 
     def _remember(self, found: Found) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardwright.analysis import Analysis
@@ -12,7 +12,7 @@ from shardwright.cost import Cost, CostModel
 from shardwright.mcts import search as tree_search
 from shardwright.search.actions import Actions, find_actions
 from shardwright.search.improve import improve
-from shardwright.search.scores import BudgetOver, Found, Milestone, Scores
+from shardwright.search.scores import BudgetOver, Enough, Found, Milestone, Scores
 from shardwright.search.simplify import AS_GOOD, SAME, complexity, simplified
 from shardwright.search.space import NO_KEEPERS, Keepers, Space
 from shardwright.spmd import State
@@ -36,7 +36,7 @@ _ROUNDS_WITHOUT_GAIN = 2
 class Search:
     """How a search went. ``history`` are its milestones, ``pruned`` what it left alone and why.
 
-    ``ended`` is why it ended: "converged", "exhausted" (every state was seen), "simulations", "seconds" or
+    ``ended`` is why it ended: "converged", "exhausted" (every state was seen), "simulations", "seconds", "fits" or
     "interrupted".
     """
 
@@ -52,7 +52,8 @@ class Search:
 class Outcome:
     """The best state, the best few that fit (none, if the best does not), and how the search went.
 
-    ``simple`` is about as good as the best, no worse than what experts do, and simpler.
+    ``simple`` is about as good as the best, no worse than what experts do, and simpler. ``front`` are the states met
+    that no other beats in both time and memory, fastest first, whether they fit or not; ``pinned`` is in all of them.
     """
 
     best: State
@@ -60,6 +61,8 @@ class Outcome:
     few: tuple[State, ...]
     simple: State
     search: Search
+    front: tuple[State, ...] = field(repr=False)
+    pinned: State = field(repr=False)
 
 
 def find_state(
@@ -74,28 +77,34 @@ def find_state(
     simulations: int | None = None,
     seed: int = 0,
     few: int = 1,
+    any_fit: bool = False,
+    starts: Sequence[State] = (),
     use_tactics: bool = True,
     watch: Callable[[Scores], None] | None = None,
 ) -> Outcome:
     """Search. ``costs`` must know the sets of ``pinned.whole``, of which ``keepers`` are some.
 
     Tactics are where it starts and what it may add as a whole; without ``use_tactics`` it has to find everything by
-    itself. Without ``seconds`` the result depends on the seed alone. An interrupt (Ctrl-C) ends the search, not the
-    program.
+    itself. ``starts`` are states that earlier searches met. With ``any_fit`` the first state that fits ends it.
+    Without ``seconds`` the result depends on the seed alone. An interrupt (Ctrl-C) ends the search, not the program.
     """
     actions = find_actions(analysis, costs.mesh, kept=kept)
     space = Space(analysis, costs, actions, pinned.whole, keepers, pinned=pinned.lists, use_tactics=use_tactics)
     deadline = math.inf if seconds is None else time.perf_counter() + seconds
-    scores = Scores(costs, space.order, pinned, limit_bytes, deadline=deadline, watch=watch)
+    scores = Scores(costs, space.order, pinned, limit_bytes, deadline=deadline, any_fit=any_fit, watch=watch)
     progress = _Progress(scores, math.inf if simulations is not None else _patience(space, costs))
     try:
         scores.cost(space.root)
+        for state in starts:
+            scores.cost(scores.lists(state))
         if seconds != 0 and simulations != 0:
             ended = _rounds(space, scores, progress, seconds, simulations, seed)
         else:
             ended = "seconds" if seconds == 0 else "simulations"
     except BudgetOver:
         ended = "seconds"
+    except Enough:
+        ended = "fits"
     except KeyboardInterrupt:
         if scores.best is None:
             raise
@@ -106,8 +115,8 @@ def find_state(
         scores.seconds, scores.evaluations, progress.simulations, tuple(scores.history), ended, space.actions
     )
     states = tuple(scores.state(found.lists) for found in _few(scores, few))
-    best = scores.state(scores.best.lists)
-    return Outcome(best, scores.best.cost, states, scores.state(simple.lists), search)
+    best, front = scores.state(scores.best.lists), tuple(scores.state(found.lists) for found in scores.front())
+    return Outcome(best, scores.best.cost, states, scores.state(simple.lists), search, front, pinned)
 
 
 def _patience(space: Space, costs: CostModel) -> float:

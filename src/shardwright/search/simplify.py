@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardwright.search.lists import Lists, replaced
+from shardwright.cost import CostModel
+from shardwright.search.lists import Lists, Order, replaced
 from shardwright.search.scores import Found, Scores
+from shardwright.spmd import State
 
 AS_GOOD = 1e-3
 """What experts do is preferred to what is better by less than this part."""
@@ -31,6 +33,13 @@ def simplified(scores: Scores, found: Found, most_seconds: float) -> Found:
         if not good:
             return current
         current = min(good, key=lambda f: (complexity(f.lists), f.cost.step_seconds, f.lists))
+
+
+def without_idle(costs: CostModel, pinned: State, state: State) -> State:
+    """A state, of those that a search from ``pinned`` meets, without the entries that have no effect."""
+    cost = costs.evaluate(state)
+    scores = Scores(costs, Order(costs.classes.places), pinned, cost.peak_bytes)
+    return scores.state(simplified(scores, Found(scores.lists(state), cost), (1 + SAME) * cost.step_seconds).lists)
 
 
 def complexity(lists: Lists) -> int:

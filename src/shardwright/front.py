@@ -1,0 +1,181 @@
+"""A front: plans of one program on one mesh, from the fastest to the smallest."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, overload
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from shardwright._console import plain_text
+from shardwright.analysis.present import human_bytes
+from shardwright.cost.present import human_seconds
+from shardwright.devices import parse_bytes
+from shardwright.errors import PlanError
+from shardwright.plan import Plan
+from shardwright.plan.known import common_names
+from shardwright.plan.present import exact_bytes
+from shardwright.spmd import State
+
+FASTEST, FITTING, SMALLEST = "fastest", "fastest that fits", "smallest"
+
+
+class Point(NamedTuple):
+    """A state by what it costs, and how much there is to say about it."""
+
+    step_seconds: float
+    peak_bytes: int
+    complexity: int
+    state: State
+
+
+@dataclass(frozen=True, eq=False)
+class Front:
+    """Plans from the fastest to the smallest: each is slower than the one before it and needs less memory.
+
+    Plans within a per cent of each other in both are shown as one; ``within`` knows them all.
+    """
+
+    plans: tuple[Plan, ...]
+    memory_bytes: int
+    """What a device may hold: the limit that ``plan.fits`` goes by."""
+    points: tuple[Point, ...] = field(repr=False)
+    plan_of: Callable[[State], Plan] = field(repr=False)
+
+    @property
+    def fastest(self) -> Plan:
+        """The fastest, whatever it needs."""
+        return self.plans[0]
+
+    @property
+    def smallest(self) -> Plan:
+        """The one that needs least."""
+        return self.plans[-1]
+
+    @property
+    def fitting(self) -> Plan | None:
+        """The fastest that fits the device, if any does."""
+        return next((plan for plan in self.plans if plan.fits), None)
+
+    def within(self, memory: int | str) -> Plan:
+        """The fastest plan that needs no more than so many bytes, or ``"12GiB"``, on each device."""
+        limit_bytes = parse_bytes(memory)
+        shown = next((plan for plan in self.plans if plan.estimate_cost.peak_bytes <= limit_bytes), None)
+        point = next((p for p in self.points if p.peak_bytes <= limit_bytes), None)
+        if point is None:
+            raise PlanError(
+                f"no plan of the front needs {human_bytes(limit_bytes)} or less; the smallest needs "
+                f"{human_bytes(self.smallest.estimate_cost.peak_bytes)}."
+            )
+        if shown is not None and shown.estimate_cost.step_seconds <= point.step_seconds:
+            return shown
+        return self.plan_of(point.state)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Write the front as one HTML page, which needs no network."""
+        from shardwright.report.front import write_front
+
+        write_front(self, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plans' figures, names and decisions, of JSON's types alone."""
+        first = self.fastest
+        return {
+            "program": first.analysis.program.name,
+            "mesh": first.mesh,
+            "device": first.device.name,
+            "limit_bytes": self.memory_bytes,
+            "plans": [_row_dict(self, plan) for plan in self],
+        }
+
+    def marks(self, plan: Plan) -> list[str]:
+        """What is special about a plan of the front."""
+        special = {FASTEST: self.fastest, FITTING: self.fitting, SMALLEST: self.smallest}
+        if self.fitting is self.fastest:
+            del special[FITTING]
+        return [mark for mark, marked in special.items() if marked is plan]
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self.plans)
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    @overload
+    def __getitem__(self, index: int) -> Plan: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Plan, ...]: ...
+    def __getitem__(self, index: int | slice) -> Plan | tuple[Plan, ...]:
+        return self.plans[index]
+
+    def __str__(self) -> str:
+        return plain_text(front_table(self))
+
+
+def _row_dict(front: Front, plan: Plan) -> dict[str, Any]:
+    cost = plan.estimate_cost
+    return {
+        "step_seconds": cost.step_seconds,
+        "compute_seconds": cost.compute_seconds,
+        "comm_seconds": cost.comm_seconds,
+        "peak_bytes": int(cost.peak_bytes),
+        "fits": plan.fits,
+        "marks": front.marks(plan),
+        "names": {axis: list(names) for axis, names in common_names(plan).items()},
+        "decisions": [str(decision) for decision in plan.decisions],
+    }
+
+
+def called(plan: Plan) -> str:
+    """What a plan is commonly called: axes that do the same together, axes without a name by their dimensions."""
+    axes_of: dict[str, list[str]] = defaultdict(list)
+    for axis, names in common_names(plan).items():
+        own = [str(d).removeprefix(f"{axis}: ") for d in plan.decisions if d.axis == axis]
+        axes_of["; ".join(names) or ", ".join(own) or "unused"].append(axis)
+    return "; ".join(f"{', '.join(axes)}: {what}" for what, axes in axes_of.items())
+
+
+def front_table(front: Front) -> RenderableType:
+    """A row a plan: step, memory, its part of the device's, what it is called, and what is special about it."""
+    first = front.fastest
+    axes = " × ".join(f"{name} {size}" for name, size in first.mesh.items())
+    devices = first.partitioned.mesh.devices
+    title = f"{first.analysis.program.name} on {devices} × {first.device.name} ({axes}), "
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("step", "memory", "of it"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
+    table.add_column("what it is", overflow="fold")
+    table.add_column("")
+    for plan in front:
+        cost = plan.estimate_cost
+        table.add_row(
+            human_seconds(cost.step_seconds),
+            human_bytes(cost.peak_bytes),
+            f"{100 * cost.peak_bytes / max(front.memory_bytes, 1):.0f}%",
+            "fits" if plan.fits else "does not fit",
+            called(plan),
+            ", ".join(front.marks(plan)),
+            style="bold" if plan is front.fitting else "" if plan.fits else "dim",
+        )
+    return Group(
+        Text(f"{title}{exact_bytes(front.memory_bytes)} each", style="bold"), Text(_verdict(front)), Text(), table
+    )
+
+
+def _verdict(front: Front) -> str:
+    fitting, cost = front.fitting, front.smallest.estimate_cost
+    least = human_bytes(cost.peak_bytes)
+    if fitting is None:
+        return f"Nothing fits: the smallest needs {least}."
+    if len(front) == 1:
+        return "One plan is both the fastest and the smallest."
+    more = cost.step_seconds / front.fastest.estimate_cost.step_seconds - 1 if cost.step_seconds else 0.0
+    part = cost.peak_bytes / front.fastest.estimate_cost.peak_bytes
+    shown = "The fastest fits" if fitting is front.fastest else "The fastest does not fit"
+    return f"{shown}; the smallest takes {100 * part:.0f}% of its memory and {100 * more:.0f}% more time."
