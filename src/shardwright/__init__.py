@@ -21,6 +21,7 @@ from shardwright.errors import (
 )
 from shardwright.evaluate import evaluate, load
 from shardwright.explain import diff
+from shardwright.frontend import StableHLO, read_stablehlo
 from shardwright.partition import partition
 from shardwright.plan import Plan
 from shardwright.space import Decision, Whole
@@ -44,6 +45,7 @@ __all__ = [
     "PlanError",
     "RuleError",
     "ShardwrightError",
+    "StableHLO",
     "TargetError",
     "TraceError",
     "UnsupportedJaxError",
@@ -55,4 +57,5 @@ __all__ = [
     "evaluate",
     "load",
     "partition",
+    "read_stablehlo",
 ]

@@ -9,8 +9,8 @@ from pathlib import Path
 from shardwright.errors import PlanError
 
 
-def write_whole(path: str | os.PathLike[str], text: str, what: str) -> None:
-    """Write a text; nothing half-written stays behind. ``what`` it is, is said where it cannot be written."""
+def write_whole(path: str | os.PathLike[str], content: str | bytes, what: str) -> None:
+    """Write a text, or bytes; nothing half-written stays behind. ``what`` it is, is said where it cannot be written."""
     target = Path(path)
     temporary = target.with_name(target.name + ".part") if target.name else target
     try:
@@ -18,7 +18,7 @@ def write_whole(path: str | os.PathLike[str], text: str, what: str) -> None:
             raise OSError(0, "it is a folder; name a file in it")
         if not target.parent.is_dir():
             raise OSError(0, f"there is no folder {target.parent}")
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
         temporary.replace(target)
     except OSError as error:
         if temporary != target:

@@ -3,5 +3,16 @@
 from shardwright.apply.annotate import Annotation, annotate
 from shardwright.apply.export import Sharded, annotated_module, export_annotated
 from shardwright.apply.specs import named, spec, spec_text
+from shardwright.apply.stablehlo import annotated_stablehlo
 
-__all__ = ["Annotation", "Sharded", "annotate", "annotated_module", "export_annotated", "named", "spec", "spec_text"]
+__all__ = [
+    "Annotation",
+    "Sharded",
+    "annotate",
+    "annotated_module",
+    "annotated_stablehlo",
+    "export_annotated",
+    "named",
+    "spec",
+    "spec_text",
+]

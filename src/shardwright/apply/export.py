@@ -40,10 +40,12 @@ class Sharded:
         return {"in_shardings": named(abstract, self.in_specs), "out_shardings": named(abstract, self.out_specs)}
 
 
-def annotated_module(sharded: Sharded, platform: str) -> tuple[Lowering, ReadModule, Partitioned, Annotation]:
+def annotated_module(
+    sharded: Sharded, platform: str, **jit_options: Any
+) -> tuple[Lowering, ReadModule, Partitioned, Annotation]:
     """Lower the function with the planned shardings and constrain a copy of its module to the plan."""
     try:
-        lowering = lower(sharded.fn, sharded.args, platform, **sharded.jit_options)
+        lowering = lower(sharded.fn, sharded.args, platform, **sharded.jit_options, **jit_options)
     except TraceError as error:  # it was traced before without shardings, so these are what JAX cannot do here
         raise PlanError(
             f"JAX cannot lower this program for a mesh ({error.__cause__ or error}), "

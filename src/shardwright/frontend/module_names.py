@@ -12,7 +12,7 @@ _PATH = re.compile(rf"([A-Za-z_]\w*)((?:{_KEYS.pattern})*)")
 
 
 def argument_names(main: Any) -> list[str]:
-    """The names that the arguments' locations give, as JAX writes them: ``params['w']``; else ``arg0``, ``arg1``, …"""
+    """The names in the arguments' locations, where JAX writes ``params['w']``; else ``arg0``, ``arg1`` and so on."""
     names = []
     for i, argument in enumerate(main.regions[0].blocks[0].arguments):
         text = str(argument.location)

@@ -142,7 +142,7 @@ def read_stablehlo(path: str | os.PathLike[str]) -> StableHLO:
 def stablehlo_program(
     path: str | os.PathLike[str], *, trip_counts: TripCounts = None, rules: Mapping[str, str] | None = None
 ) -> Program:
-    """Read a module's program alone; arguments are called as the module calls them, else ``arg0``, ``arg1``, …"""
+    """Read a module's program alone; it may hold what JAX cannot call, and be sharded already."""
     file = Path(path)
     module = _parsed(file, _read(file))
     try:

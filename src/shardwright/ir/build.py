@@ -49,9 +49,9 @@ def read_module(
 ) -> ReadModule:
     """Read a module operation (changed in place: Shardy's rules are written on it) into a ``Program``.
 
-    ``argument_paths``: names of the main function's arguments, else ``arg0``, ``arg1``, …. ``unused_arguments``: paths of
-    those that the module no longer has. ``donated``: indices of
-    arguments whose buffers may be reused. ``user_rules``: sharding rules of custom calls by target name.
+    ``argument_paths``: names of the main function's arguments, else ``arg0`` and so on. ``unused_arguments``: paths of
+    those that the module no longer has. ``donated``: indices of arguments whose buffers may be reused.
+    ``user_rules``: sharding rules of custom calls by target name.
     ``boundary``: files whose frames, and all outside them, are not the user's. ``origin``: where the whole program
     comes from, for ops that have no line of their own.
     """

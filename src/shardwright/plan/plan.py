@@ -12,8 +12,9 @@ import jax
 from jax.sharding import Mesh, PartitionSpec
 
 from shardwright._console import plain_text
+from shardwright._files import write_whole
 from shardwright.analysis import Analysis, analyse_program
-from shardwright.apply import Annotation, Sharded, export_annotated, named, spec
+from shardwright.apply import Annotation, Sharded, annotated_stablehlo, export_annotated, named, spec
 from shardwright.cost import Cost, CostModel, DevicePrices, Estimate, make_estimate
 from shardwright.devices import Device
 from shardwright.frontend.paths import function_name, leaf_paths, parameter_names
@@ -196,6 +197,17 @@ class Plan:
         from shardwright.explain import to_python
 
         return to_python(self, constraints=constraints)
+
+    def to_stablehlo(self, path: str | os.PathLike[str], *, form: str | None = None) -> None:
+        """Write the program's StableHLO module with the plan in it, for any compiler that has Shardy.
+
+        It has the mesh, the shardings of arguments and results, and constraints inside where Shardy would decide
+        otherwise by itself. A module that ``sw.read_stablehlo`` read is as it was in all else. ``form`` is ``"text"``,
+        ``"bytecode"`` (MLIR's own) or ``"portable"`` (an artifact of StableHLO); by default that of the file it was
+        read from, and text for a JAX function.
+        """
+        content = annotated_stablehlo(self.sharded, self.donate, lowering_platform(self.device.platform), form)
+        write_whole(path, content, "the module")
 
     def to_dict(self) -> dict[str, Any]:
         """Figures, decisions, specs, collectives and how it was found, of JSON's types alone."""

@@ -1,0 +1,70 @@
+"""Writes the mesh and the shardings of main's arguments and results into a module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwright import _jax
+from shardwright.apply.annotate import sharding_attribute
+from shardwright.ir.build import main_of
+from shardwright.spmd import MeshShape, Partitioned, Sharding
+
+_ALIAS, _DONOR = "tf.aliasing_output", "jax.buffer_donor"
+_DEVICES = "mhlo.num_partitions"
+
+
+def write_boundary(module: Any, partitioned: Partitioned) -> None:
+    """Give a module operation (in place) the plan's mesh, and its main function the plan's shardings."""
+    mesh, program = partitioned.mesh, partitioned.program
+    with module.context:
+        symbol = _add_mesh(module, mesh)
+        main = main_of(module)
+        given = [partitioned.values[argument.value] for argument in program.arguments]
+        returned = [partitioned.values[v] for v in program.regions[0].results]
+        _set_shardings(main, "arg_attrs", symbol, mesh.names, given)
+        _set_shardings(main, "res_attrs", symbol, mesh.names, returned)
+        _loosen_aliases(main, given, returned)
+        if _DEVICES in module.attributes:
+            number = _jax.ir.IntegerAttr(module.attributes[_DEVICES]).type
+            module.attributes[_DEVICES] = _jax.ir.IntegerAttr.get(number, mesh.devices)
+
+
+def _add_mesh(module: Any, mesh: MeshShape) -> str:
+    """Put the mesh first in the module; returns its symbol, one that nothing else has."""
+    sdy, block = _jax.sdy, module.regions[0].blocks[0]
+    taken = {
+        str(_jax.ir.StringAttr(op.operation.attributes["sym_name"]).value)
+        for op in block.operations
+        if "sym_name" in op.operation.attributes
+    }
+    symbol = next(name for name in ("mesh", *(f"mesh_{i}" for i in range(len(taken)))) if name not in taken)
+    axes = [sdy.MeshAxisAttr.get(name, size) for name, size in zip(mesh.names, mesh.sizes, strict=True)]
+    with _jax.ir.InsertionPoint.at_block_begin(block), module.location:
+        sdy.MeshOp(symbol, sdy.MeshAttr.get(axes))
+    return symbol
+
+
+def _set_shardings(main: Any, each: str, mesh: str, names: Sequence[str], shardings: Sequence[Sharding]) -> None:
+    before = list(main.attributes[each]) if each in main.attributes else [{}] * len(shardings)
+    after = [
+        _jax.ir.DictAttr.get({**_entries(had), "sdy.sharding": sharding_attribute(mesh, names, sharding)})
+        for had, sharding in zip(before, shardings, strict=True)
+    ]
+    main.attributes[each] = _jax.ir.ArrayAttr.get(after)
+
+
+def _loosen_aliases(main: Any, given: Sequence[Sharding], returned: Sequence[Sharding]) -> None:
+    """An argument cannot share a buffer with a result that is split differently; it may still give its buffer away."""
+    out = []
+    for had, sharding in zip(main.attributes["arg_attrs"], given, strict=True):
+        entries = _entries(had)
+        if _ALIAS in entries and returned[_jax.ir.IntegerAttr(entries[_ALIAS]).value] != sharding:
+            del entries[_ALIAS]
+            entries[_DONOR] = _jax.ir.BoolAttr.get(True)
+        out.append(_jax.ir.DictAttr.get(entries))
+    main.attributes["arg_attrs"] = _jax.ir.ArrayAttr.get(out)
+
+
+def _entries(attributes: Any) -> dict[str, Any]:
+    return {entry.name: entry.attr for entry in attributes} if attributes else {}
