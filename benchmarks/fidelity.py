@@ -35,11 +35,11 @@ import jax
 from scipy.stats import spearmanr
 
 import shardwright as sw
+from shardwright.devices.targets import parse_target
 from shardwright.models import build
 from shardwright.verify.compile import compile_exported
 from shardwright.verify.figures import program_figures
 from shardwright.verify.hlo import parse_hlo
-from shardwright.verify.targets import parse_target
 
 GIB = 2**30
 SIZES: dict[str, dict[str, Any]] = {

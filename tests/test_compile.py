@@ -15,10 +15,10 @@ from jax.sharding import PartitionSpec as P
 
 import shardwright as sw
 from programs import f32
+from shardwright.devices.targets import parse_target
 from shardwright.errors import CompilerMissingError
 from shardwright.verify import CompilerVerdict, compile, compile_exported
 from shardwright.verify.figures import memory_figures
-from shardwright.verify.targets import parse_target
 
 needs_tpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="the TPU compiler is not installed (shardwright[tpu])"
@@ -306,7 +306,7 @@ def test_a_mesh_of_another_size_is_one_sentence(target, devices):
         ("gpu:a100:8", "names no GPU to compile for; there are p100, v100, a100-40"),
         ("tpu:v5e", "does not say how many devices there are; write it as in tpu:v5e:4x4"),
         ("tpu:v5e:0x4", "does not say how many devices"),
-        ("tpu:v5e:2x2x2", "slices of TPU v5e have 2 dimensions, as in tpu:v5e:2x2"),
+        ("tpu:v5e:2x2x2x2", "slices of TPU v5e have 2 dimensions, as in tpu:v5e:2x2, or tpu:v5e:2x2x2 for two slices"),
         ("tpu:v5p:4x4", "slices of TPU v5p have 3 dimensions, as in tpu:v5p:2x2x1"),
         ("tpu:v5e:64x64", "a slice of TPU v5e has at most 256 chips"),
         ("gpu:h100:1x2x8", "GPUs are counted by nodes and GPUs in each, as in gpu:h100:2x8"),
@@ -323,6 +323,8 @@ def test_targets_that_make_no_sense(target, sentence):
     [
         ("tpu:v5e:4x4", "v5e:4x4", 16),
         ("tpu:v3:2x2", "v3:2x2", 8),
+        ("tpu:v5e:2x4x4", "v5e:4x4", 32),
+        ("tpu:v5p:2x2x2x1", "v5p:2x2x1", 8),
         ("tpu:7x:2x2x1", "tpu7x:2x2x1", 8),
         ("gpu:a100-80:8", "1x1x8", 8),
         ("gpu:a100-80:2x8", "1x2x8", 16),

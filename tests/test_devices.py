@@ -25,9 +25,11 @@ from shardwright.devices import (
     axis_links,
     axis_parts,
     find_device,
+    joined,
     parse_bytes,
 )
 from shardwright.devices.presets import cpu_device
+from shardwright.devices.targets import parse_target
 from shardwright.errors import DeviceError, ShardwrightError
 
 GB, GIB = 1e9, 1024**3
@@ -231,6 +233,39 @@ def test_every_axis_has_a_link(name, sizes):
         assert link.shape in ("ring", "line", "switch")
         assert math.prod(part.size for part in axis) == size
         assert all(part.size > 1 and part.link.bytes_per_second > 0 for part in axis)
+
+
+@given(name=st.sampled_from(["tpu-v5e", "tpu-v5p", "a100-80"]), powers=st.lists(st.integers(0, 3), max_size=4))
+def test_all_axes_together_are_one(name, powers):
+    """However the devices are cut into axes, a collective over all of them has the same wires."""
+    sizes = [2**power for power in powers]
+
+    def together(sizes):
+        found = joined(part for axis in axis_parts(PRESETS[name], sizes) for part in axis)
+        return sorted((p.size, p.link.link, p.link.shape, p.link.bytes_per_second) for p in found)
+
+    assert together(sizes) == together([math.prod(sizes)])
+
+
+def test_parts_apart_along_a_dimension():
+    """(2, 2, 2) along 8 chips in a row, the first and the last together: the first crosses four links a hop."""
+    row = Device("row", "tpu", 1e14, GIB, 1e12, links=(Link("ICI", 40 * GB, 1e-6, torus_dimensions=1),))
+    outer, middle, inner = axis_parts(row, (2, 2, 2))
+    assert [p.link.bytes_per_second / GB for p in (*outer, *middle, *inner)] == [10, 20, 40]
+    (both,) = joined([*outer, *inner])
+    assert (both.size, both.link.bytes_per_second) == (4, 10 * GB)
+    (next_to,) = joined([*middle, *inner])
+    assert (next_to.size, next_to.link.bytes_per_second) == (4, 40 * GB)
+
+
+def test_devices_by_where_they_are():
+    v5e = parse_target("tpu:v5e:2x8").placed_device
+    assert short(axis_links(v5e, (2, 8))) == [("ICI", 45, "line")] * 2
+    slices = parse_target("tpu:v5e:2x4x4")
+    assert (slices.devices, slices.slices) == (32, 2)
+    assert short(axis_links(slices.placed_device, (2, 16))) == [("DCN", 3.125, "switch"), ("ICI", 90, "line")]
+    quads = parse_target("gpu:a100-80:2x4").placed_device
+    assert short(axis_links(quads, (2, 4))) == [("network", 25, "switch"), ("NVLink", 300, "switch")]
 
 
 @dataclass(frozen=True)

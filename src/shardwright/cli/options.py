@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+import jax
 
 from shardwright.cli import complete
 from shardwright.cli.backend import need_no_accelerator
 from shardwright.cli.parse import parse_literal, parse_mesh, parse_pairs, parse_pins
 from shardwright.cli.target import Target, find_target
-from shardwright.errors import TargetError
+from shardwright.devices.targets import parse_target
 from shardwright.frontend.trace import PLATFORMS
 from shardwright.partition import partition
 from shardwright.plan import Plan
-from shardwright.verify.targets import parse_target
 
 Command = Callable[..., Any]
 
@@ -111,19 +111,17 @@ def tracing(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def callable_target(given: dict[str, Any], doing: str) -> Target:
-    """The target, which must be a function."""
+def callable_target(given: dict[str, Any]) -> Target:
+    """The target as a function."""
     target = chosen_target(given)
-    if target.file is not None:
-        target.program(**tracing(given))  # a file that cannot be read is told first
-        raise TargetError(
-            f"{target.name} is a StableHLO file; {doing} takes a built-in model or package.module:function. "
-            f"shardwright analyse {target.name} works."
-        )
-    return target
+    if target.file is None:
+        return target
+    # Other frameworks index with 64 bits, which JAX has to be told to keep.
+    click.get_current_context().with_resource(jax.enable_x64(True))
+    return target.called()
 
 
-def searched_plan(given: dict[str, Any], doing: str) -> Plan:
+def searched_plan(given: dict[str, Any]) -> Plan:
     """The plan that the options of ``target_options`` and ``search_options`` ask for."""
     mesh = parse_mesh(given["mesh"])
     pins = parse_pins(given["pins"], list(mesh))
@@ -131,7 +129,7 @@ def searched_plan(given: dict[str, Any], doing: str) -> Plan:
         parse_target(given["rerank"]).check(math.prod(mesh.values()))
     if given["device"] is not None:
         need_no_accelerator()
-    target = callable_target(given, doing)
+    target = callable_target(given)
     assert target.fn is not None
     return partition(
         target.fn,

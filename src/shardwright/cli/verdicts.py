@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from shardwright.devices.targets import is_target, parse_target
 from shardwright.errors import PlanError, nearest
 from shardwright.verify import CompilerVerdict, Verdict
-from shardwright.verify.targets import is_target, parse_target
 
 OWN_CHECKS = ("run", "shardy")
 _FIGURES = (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwright.cost.communication import collective_seconds
-from shardwright.devices import Device, Part, axis_parts
+from shardwright.devices import Device, Part, axis_parts, joined
 from shardwright.ir.program import Op
 from shardwright.spmd.collectives import Move
 from shardwright.spmd.state import MeshShape
@@ -26,7 +26,7 @@ class DevicePrices:
 
     def move_seconds(self, move: Move) -> float:
         """Of a collective."""
-        parts = [part for a in move.axes for part in self.parts[a]]
+        parts = joined(part for a in move.axes for part in self.parts[a])
         links, sizes = [p.link for p in parts], [p.size for p in parts]
         return collective_seconds(move.kind, move.bytes, links, sizes, move.sharers)
 

@@ -2,7 +2,7 @@
 
 from shardwright.devices.device import AxisLink, Device, Link
 from shardwright.devices.find import find_device
-from shardwright.devices.links import Part, axis_links, axis_parts
+from shardwright.devices.links import Part, axis_links, axis_parts, joined, slice_shares
 from shardwright.devices.presets import PRESETS
 from shardwright.devices.sizes import parse_bytes
 
@@ -15,5 +15,7 @@ __all__ = [
     "axis_links",
     "axis_parts",
     "find_device",
+    "joined",
     "parse_bytes",
+    "slice_shares",
 ]

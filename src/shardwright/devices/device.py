@@ -67,6 +67,7 @@ class Device:
         tile: What the last two dimensions of a tensor of four-byte elements are padded to in memory; None for no
             padding.
         vector_ops_per_second: Elementwise instructions times lanes; 0 where memory is always slower.
+        slice_shape: Chips of each slice of a torus, such as (4, 4); by default the standard slice for the mesh.
 
     """
 
@@ -81,6 +82,7 @@ class Device:
     matrix_unit: int = 1
     tile: tuple[int, int] | None = None
     vector_ops_per_second: float = 0.0
+    slice_shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         whose = f"the device {self.name!r}"
@@ -105,6 +107,7 @@ class Device:
             "memory_bytes": memory,
             "usable_bytes": usable,
             "links": tuple(self.links),
+            "slice_shape": tuple(self.slice_shape) if self.slice_shape else None,
         }
         for name, value in normal.items():
             object.__setattr__(self, name, value)  # as dataclasses do it themselves where they are frozen

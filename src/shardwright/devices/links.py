@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from shardwright.devices.device import AxisLink, Device, Link
 from shardwright.errors import DeviceError
@@ -18,10 +18,17 @@ from shardwright.errors import DeviceError
 
 @dataclass(frozen=True)
 class Part:
-    """The ``size`` devices of a mesh axis that lie in one node, along one dimension of a torus, or one per slice."""
+    """The ``size`` devices of a mesh axis that lie in one node, along one dimension of a torus, or one per slice.
+
+    ``dimension`` is that of the torus (-1 elsewhere), of which every ``stride``-th device is one of these, and which is
+    a ring of ``ring_size`` devices (0 for a line).
+    """
 
     size: int
     link: AxisLink
+    dimension: int = -1
+    stride: int = 1
+    ring_size: int = 0
 
 
 def axis_links(device: Device, sizes: Sequence[int], topology: Sequence[int] | None = None) -> tuple[AxisLink, ...]:
@@ -43,6 +50,7 @@ def axis_parts(
     A collective along an axis is one along its parts: sixteen GPUs of two nodes are 8 on NVLink and 2 on the network.
     """
     links = _links(device)
+    topology = device.slice_shape if topology is None else topology
     torus = next((k for k, link in enumerate(links) if link.torus_dimensions), None)
     if torus is None:
         shares = _shares(sizes, [link.devices for link in links])
@@ -54,6 +62,40 @@ def axis_parts(
     dimensions = _dimensions(ici, chip, math.prod(within), topology)
     inner = _along(dimensions, within) if dimensions else _lines(ici, within)
     return tuple(parts + _switched(beyond, share[1:]) for parts, share in zip(inner, shares, strict=True))
+
+
+def slice_shares(sizes: Sequence[int], slice_devices: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How much of each axis of a mesh lies within slices, or nodes, of so many devices, and how much beyond them."""
+    shares = _shares(sizes, [slice_devices, None])
+    return tuple(inside for inside, _ in shares), tuple(outside for _, outside in shares)
+
+
+def joined(parts: Iterable[Part]) -> list[Part]:
+    """The parts of several axes as a collective over all of them finds them.
+
+    Into a switch every device has one wire for all axes. Parts along one dimension of a torus share its wires: next to
+    one another they make one longer part of it, and apart from one another the outer one crosses wires of the inner.
+    """
+    out: list[Part] = []
+    switches: dict[str, Part] = {}
+    for part in sorted(parts, key=lambda part: (part.dimension, part.stride)):
+        inner = out[-1] if out else None
+        if part.link.shape == "switch":
+            before = switches.get(part.link.link)
+            switches[part.link.link] = replace(part, size=part.size * before.size) if before else part
+        elif inner is None or part.dimension < 0 or inner.dimension != part.dimension:
+            out.append(part)
+        elif inner.stride * inner.size == part.stride:
+            out[-1] = _grown(inner, part)
+        else:
+            out[-1] = replace(inner, size=inner.size * part.size, link=part.link)
+    return [*switches.values(), *out]
+
+
+def _grown(inner: Part, outer: Part) -> Part:
+    size = inner.size * outer.size
+    shape = "ring" if size == inner.ring_size else inner.link.shape
+    return replace(inner, size=size, link=replace(inner.link, shape=shape))
 
 
 def _links(device: Device) -> tuple[Link, ...]:
@@ -182,7 +224,7 @@ def _along(dimensions: Sequence[_Dimension], sizes: Sequence[int]) -> tuple[tupl
     axes: list[tuple[Part, ...]] = [()] * len(sizes)
     for axis in reversed(range(len(sizes))):
         choice = max(_choices(sizes[axis], dimensions, taken), key=lambda c: _preference(c, dimensions, taken))
-        parts = [_part(*of) for of in zip(choice, taken, dimensions, strict=True)]
+        parts = [_part(k, *of) for k, of in enumerate(zip(choice, taken, dimensions, strict=True))]
         axes[axis] = tuple(part for part in reversed(parts) if part.size > 1)  # a chip's own dimension comes first
         taken = [t * size for t, size in zip(taken, choice, strict=True)]
     return tuple(axes)
@@ -204,14 +246,15 @@ def _preference(
     return math.prod(whole), len(whole), shared, choice
 
 
-def _part(size: int, taken: int, dimension: _Dimension) -> Part:
+def _part(number: int, size: int, taken: int, dimension: _Dimension) -> Part:
     """A whole dimension as it is; less of one is a line.
 
     Where an inner axis of ``taken`` devices has the same dimension, a hop crosses as many links, and as many such
     axes side by side share them.
     """
     ring = dimension.ring and size == dimension.length
-    return Part(size, _axis_link(dimension.link, ring=ring, sharing=taken))
+    ring_size = dimension.length if dimension.ring else 0
+    return Part(size, _axis_link(dimension.link, ring=ring, sharing=taken), number, taken, ring_size)
 
 
 def _largest_divisor(count: int, at_most: int) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from shardwright.devices.targets import is_target
 from shardwright.errors import PlanError
 from shardwright.verify.compile import compile_exported, verify_compiled
 from shardwright.verify.report import CompiledCollective, CompilerVerdict, Verdict
 from shardwright.verify.run import verify_run
 from shardwright.verify.shardy import verify_shardy
-from shardwright.verify.targets import is_target
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

@@ -20,13 +20,13 @@ import jax
 from jax import export
 
 import shardwright
+from shardwright.devices.targets import Target, parse_target
 from shardwright.errors import CompilerMissingError, MeshError, PlanError
 from shardwright.verify.figures import memory_figures, program_figures
 from shardwright.verify.gpu_specs import target_config
 from shardwright.verify.hlo import parse_hlo
 from shardwright.verify.messages import involuntary, last_words, shortage
 from shardwright.verify.report import CompilerVerdict
-from shardwright.verify.targets import Target, parse_target
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan
@@ -134,6 +134,11 @@ def require_compiler(platform: str) -> None:
         )
 
 
+def number_widths() -> dict[str, str]:
+    """The variable that has another process keep numbers of 64 bits, or not, as this one does."""
+    return {"JAX_ENABLE_X64": str(jax.dtypes.canonicalize_dtype("int64") == "int64")}
+
+
 def flattened(exported: export.Exported, donate: Sequence[int]) -> tuple[export.Exported, list[int]]:
     """The same program with its leaves as arguments, so that the process need not know the user's types."""
     given: Any = exported.in_tree
@@ -160,7 +165,7 @@ def _refused(found: dict[str, Any], target: Target) -> dict[str, Any]:
 
 def _child(folder: str, platform: str, devices: int, timeout_seconds: float) -> dict[str, Any]:
     """Run the compiler; what it prints is searched, never shown."""
-    environment = {**os.environ, **_ENVIRONMENT[platform]}
+    environment = {**os.environ, **_ENVIRONMENT[platform], **number_widths()}
     environment.pop("XLA_FLAGS", None)  # a device count or a dump in there is not meant for this
     here = str(Path(shardwright.__file__).parents[1])  # the process works in another folder
     environment["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -17,8 +17,10 @@ from typing import Any
 import jax
 import numpy as np
 from jax import export
-from jax.experimental import mesh_utils, topologies
+from jax.experimental import topologies
 from jax.sharding import Mesh
+
+from shardwright.plan.mesh import arranged
 
 _MEMORY = ("argument", "output", "alias", "temp", "generated_code")
 
@@ -42,7 +44,7 @@ def compile_task(folder: str, task: dict[str, Any], devices: Sequence[Any]) -> d
     sizes = tuple(task["mesh"].values())
     if len(devices) != int(np.prod(sizes)):
         return {"devices": len(devices)}
-    mesh = Mesh(device_array(sizes, devices), tuple(task["mesh"]))
+    mesh = Mesh(arranged(sizes, devices), tuple(task["mesh"]))
     lowered = lower(program, mesh, task["donate"])
     start = time.perf_counter()
     compiled = lowered.compile(compiler_options=task["compiler_options"] or None)
@@ -63,16 +65,6 @@ def target_devices(task: dict[str, Any]) -> Sequence[Any]:
         name = "shardwright"
     description = topologies.get_topology_desc(platform=task["platform"], topology_name=name, **options)
     return list(description.devices)
-
-
-def device_array(sizes: tuple[int, ...], devices: Sequence[Any]) -> np.ndarray:
-    """Devices laid out so that the mesh's axes run along the torus; in their own order where that cannot be."""
-    for split in (False, True):
-        try:
-            return mesh_utils.create_device_mesh(sizes, devices=devices, allow_split_physical_axes=split)
-        except (NotImplementedError, ValueError, AssertionError, AttributeError):
-            continue
-    return np.array(devices).reshape(sizes)
 
 
 def lower(program: export.Exported, mesh: Mesh, donate: Sequence[int]) -> jax.stages.Lowered:

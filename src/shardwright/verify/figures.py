@@ -8,21 +8,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwright.cost.communication import collective_seconds
-from shardwright.devices import AxisLink, axis_links
+from shardwright.devices import AxisLink, Part, axis_links, axis_parts, joined
+from shardwright.devices.targets import Target
 from shardwright.spmd.collectives import PERMUTE
 from shardwright.verify.groups import Span, permuted_span, span
 from shardwright.verify.hlo import HloModule
 from shardwright.verify.hlo_totals import HloCollective, HloTotals, hlo_totals
 from shardwright.verify.report import CompiledCollective
-from shardwright.verify.targets import Target
 
 
 def program_figures(program: HloModule, mesh_axes: Mapping[str, int], target: Target) -> dict[str, Any]:
     """Cycles, seconds and collectives of a compiled program."""
     totals = hlo_totals(program)
     sizes = tuple(mesh_axes.values())
-    links = axis_links(target.device, sizes, target.shape if target.platform == "tpu" else None)
-    collectives = tuple(_located(c, tuple(mesh_axes), sizes, links) for c in totals.collectives)
+    device = target.placed_device
+    parts = tuple(zip(axis_parts(device, sizes), axis_links(device, sizes), strict=True))
+    collectives = tuple(_located(c, mesh_axes, parts) for c in totals.collectives)
     timed = target.platform != "cpu"
     comm_seconds = sum(c.seconds * c.times for c in collectives) if timed else None
     compute_seconds = _compute_seconds(totals, target)
@@ -52,24 +53,31 @@ def _compute_seconds(totals: HloTotals, target: Target) -> float | None:
     return totals.cycles / device.clock_hertz + totals.unestimated_bytes / device.memory_bytes_per_second
 
 
-def _located(
-    found: HloCollective, names: Sequence[str], sizes: Sequence[int], links: Sequence[AxisLink]
-) -> CompiledCollective:
+Axes = Sequence[tuple[tuple[Part, ...], AxisLink]]
+"""For each axis the parts that it consists of, and one link for all of them."""
+
+
+def _located(found: HloCollective, mesh_axes: Mapping[str, int], links: Axes) -> CompiledCollective:
     """A collective with the mesh's axes that it runs over, and its seconds on their links."""
+    names, sizes = tuple(mesh_axes), tuple(mesh_axes.values())
     at = permuted_span(found.groups, sizes) if found.kind == PERMUTE else span(found.groups, sizes)
-    seconds = _seconds(found, at, links)
+    seconds = _seconds(found, at, sizes, links)
     axes = tuple(names[a] for a in at.axes)
     return CompiledCollective(found.kind, axes, found.bytes, found.times, seconds, str(found.source), found.overlapped)
 
 
-def _seconds(found: HloCollective, at: Span, links: Sequence[AxisLink]) -> float:
-    over = [links[a] for a in at.axes]
-    if not over:
+def _seconds(found: HloCollective, at: Span, sizes: Sequence[int], links: Axes) -> float:
+    if not at.axes:
         return 0.0
     if found.kind != PERMUTE and math.prod(at.sizes) != at.size:
         # Devices that are no product of axes: as many in a row on the slowest of the links.
-        return collective_seconds(found.kind, found.bytes, [min(over, key=lambda l: l.bytes_per_second)], [at.size])
-    return collective_seconds(found.kind, found.bytes, over, at.sizes)
+        slowest = min((links[a][1] for a in at.axes), key=lambda link: link.bytes_per_second)
+        return collective_seconds(found.kind, found.bytes, [slowest], [at.size])
+    parts: list[Part] = []
+    for a, size in zip(at.axes, at.sizes, strict=True):
+        parts += links[a][0] if size == sizes[a] else [Part(size, links[a][1])]
+    over = joined(parts)
+    return collective_seconds(found.kind, found.bytes, [part.link for part in over], [part.size for part in over])
 
 
 def memory_figures(memory: Mapping[str, int], target: Target) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import jax
 from jax import export
 
 from shardwright.errors import PlanError
-from shardwright.verify.compile import flattened
+from shardwright.verify.compile import flattened, number_widths
 from shardwright.verify.report import Verdict
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def verify_run(plan: Plan, *, seed: int = 0, timeout_seconds: float = 600.0) -> 
 
 
 def _child(folder: str, devices: int, timeout_seconds: float) -> dict[str, Any]:
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices), **number_widths()}
     environment.pop("XLA_FLAGS", None)  # a device count in there would contradict ours
     command = [sys.executable, "-m", "shardwright.verify.run_child", folder]
     try:

@@ -1,12 +1,13 @@
-"""What a plan can be compiled for: ``tpu:v5e:4x4``, ``gpu:a100-80:8``, ``cpu``."""
+"""Devices by where they are: ``tpu:v5e:4x4``, ``tpu:v5e:2x4x4`` (two slices), ``gpu:a100-80:2x8`` (two nodes), ``cpu``."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from shardwright.devices import PRESETS, Device
+from shardwright.devices.device import Device
+from shardwright.devices.presets import PRESETS
 from shardwright.errors import MeshError, PlanError
 
 _SHAPE = re.compile(r"^[1-9]\d*(x[1-9]\d*)*$")
@@ -15,7 +16,7 @@ _TPU_SPELLING = {"7x": "tpu7x"}
 
 @dataclass(frozen=True)
 class Target:
-    """Devices to compile for.
+    """Devices to plan and compile for.
 
     Attributes:
         name: As the user spelled it.
@@ -23,6 +24,7 @@ class Target:
         device: The preset.
         shape: Of a TPU slice in chips; of GPUs nodes and GPUs in each; empty for CPU.
         devices: How many devices JAX sees there; None for as many as the mesh has.
+        slices: Of TPUs, joined by the data centre's network.
 
     """
 
@@ -31,6 +33,17 @@ class Target:
     device: Device
     shape: tuple[int, ...] = ()
     devices: int | None = None
+    slices: int = 1
+
+    @property
+    def placed_device(self) -> Device:
+        """The preset, told the shape of its slices, or how many of it share a node."""
+        if self.platform == "tpu":
+            return replace(self.device, slice_shape=self.shape)
+        if self.platform == "cuda":
+            node, *rest = self.device.links
+            return replace(self.device, links=(replace(node, devices=self.shape[1]), *rest))
+        return self.device
 
     @property
     def topology(self) -> str:
@@ -41,9 +54,10 @@ class Target:
         return "x".join(map(str, (1, *self.shape))) if self.shape else ""
 
     @property
-    def topology_options(self) -> dict[str, str]:
+    def topology_options(self) -> dict[str, str | int]:
         """What else ``get_topology_desc`` has to be told: by default it takes a TPU v4's two cores for two devices."""
-        return {"chip_config_name": "megacore"} if self.device.name == "tpu-v4" else {}
+        options: dict[str, str | int] = {"num_slices": self.slices} if self.slices > 1 else {}
+        return {**options, "chip_config_name": "megacore"} if self.device.name == "tpu-v4" else options
 
     def check(self, mesh_devices: int) -> None:
         """Raise ``MeshError`` where a mesh has another number of devices."""
@@ -85,16 +99,18 @@ def _preset(text: str, name: str, platform: str, prefix: str) -> Device:
 def _tpu(text: str, name: str, shape: tuple[int, ...]) -> Target:
     device = _preset(text, name, "tpu", "tpu-")
     torus = next(link for link in device.links if link.torus_dimensions)
+    slices, shape = (shape[0], shape[1:]) if len(shape) == torus.torus_dimensions + 1 else (1, shape)
     if len(shape) != torus.torus_dimensions:
         example = "x".join(["2", "2", "1"][: torus.torus_dimensions])
         raise PlanError(
-            f"{text!r}: slices of TPU {name} have {torus.torus_dimensions} dimensions, as in tpu:{name}:{example}."
+            f"{text!r}: slices of TPU {name} have {torus.torus_dimensions} dimensions, as in tpu:{name}:{example}, or "
+            f"tpu:{name}:2x{example} for two slices."
         )
     per_chip = math.prod(link.devices or 1 for link in device.links[: device.links.index(torus)])
     devices = math.prod(shape) * per_chip
     if torus.devices is not None and devices > torus.devices:
         raise PlanError(f"{text!r}: a slice of TPU {name} has at most {torus.devices // per_chip} chips.")
-    return Target(text, "tpu", device, shape, devices)
+    return Target(text, "tpu", device, shape, devices * slices, slices)
 
 
 def _gpu(text: str, name: str, shape: tuple[int, ...]) -> Target:
