@@ -7,10 +7,11 @@ from typing import Any
 
 from shardwright import _jax
 from shardwright.apply.annotate import sharding_attribute
+from shardwright.frontend.module_names import ALIAS, attributes_of
 from shardwright.ir.build import main_of
 from shardwright.spmd import MeshShape, Partitioned, Sharding
 
-_ALIAS, _DONOR = "tf.aliasing_output", "jax.buffer_donor"
+_DONOR = "jax.buffer_donor"
 _DEVICES = "mhlo.num_partitions"
 
 
@@ -46,7 +47,7 @@ def _add_mesh(module: Any, mesh: MeshShape) -> str:
 
 
 def _set_shardings(main: Any, each: str, mesh: str, names: Sequence[str], shardings: Sequence[Sharding]) -> None:
-    before = list(main.attributes[each]) if each in main.attributes else [{}] * len(shardings)
+    before = attributes_of(main, each) or [None] * len(shardings)
     after = [
         _jax.ir.DictAttr.get({**_entries(had), "sdy.sharding": sharding_attribute(mesh, names, sharding)})
         for had, sharding in zip(before, shardings, strict=True)
@@ -59,8 +60,8 @@ def _loosen_aliases(main: Any, given: Sequence[Sharding], returned: Sequence[Sha
     out = []
     for had, sharding in zip(main.attributes["arg_attrs"], given, strict=True):
         entries = _entries(had)
-        if _ALIAS in entries and returned[_jax.ir.IntegerAttr(entries[_ALIAS]).value] != sharding:
-            del entries[_ALIAS]
+        if ALIAS in entries and returned[_jax.ir.IntegerAttr(entries[ALIAS]).value] != sharding:
+            del entries[ALIAS]
             entries[_DONOR] = _jax.ir.BoolAttr.get(True)
         out.append(_jax.ir.DictAttr.get(entries))
     main.attributes["arg_attrs"] = _jax.ir.ArrayAttr.get(out)

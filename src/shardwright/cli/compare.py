@@ -30,7 +30,7 @@ def compare(as_json: bool, **given: Any) -> None:
     """  # noqa: D301 (click wants the character)
     try:
         with only_results(as_json):
-            comparison = compare_plan(searched_plan(given, "compare"))
+            comparison = compare_plan(searched_plan(given))
     except InfeasibleError as error:  # the smallest plan there is, beside tactics that are larger still
         _put(compare_plan(error.plan), as_json)
         raise

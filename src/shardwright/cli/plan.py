@@ -24,6 +24,9 @@ from shardwright.plan.present import plan_table
 @click.option("--save", metavar="FILE", type=click.Path(), help="Write the plan as JSON, for sw.load and verify.")
 @click.option("--report", metavar="FILE", type=click.Path(), help="Write the plan as one HTML page.")
 @click.option(
+    "--output", metavar="FILE", type=click.Path(), help="Write the StableHLO module with the plan's shardings in it."
+)
+@click.option(
     "--verify",
     "checks",
     multiple=True,
@@ -43,6 +46,7 @@ from shardwright.plan.present import plan_table
 def plan(
     save: str | None,
     report: str | None,
+    output: str | None,
     checks: tuple[str, ...],
     explained: tuple[str, ...],
     as_python: bool,
@@ -51,8 +55,8 @@ def plan(
 ) -> None:
     """Find the fastest sharding of a program on a mesh that fits its devices' memory.
 
-    TARGET is a built-in model, or package.module:function for a function without arguments that returns
-    (fn, args) or (fn, args, {"donate": (0,)}).
+    TARGET is a built-in model, package.module:function for a function without arguments that returns
+    (fn, args) or (fn, args, {"donate": (0,)}), or a StableHLO file (.mlir, text or bytecode).
 
     \b
     shardwright plan gpt --mesh data=4,model=4 --device tpu-v5e
@@ -61,6 +65,8 @@ def plan(
       … --memory 12GiB --pin megatron:model --pin "batch.tokens=P('data')"
     as a page, judged by the TPU compiler:
       … --report plan.html --verify tpu:v5e:4x4
+    a module of any framework, with its shardings written into it:
+      shardwright plan model.mlir --mesh data=4,model=2 --device tpu-v5e --output sharded.mlir
     for programs, and as Python to paste:
       … --json | jq .step_seconds
       … --python > specs.py
@@ -70,19 +76,22 @@ def plan(
     """  # noqa: D301 (click wants the character)
     if as_json and as_python:
         raise click.UsageError("--json and --python exclude each other.")
-    for file in (save, report):
+    for file in (save, report, output):
         if file is not None and not Path(file).parent.is_dir():
             raise PlanError(f"cannot write {file}: there is no folder {Path(file).parent}.")
     check_names(checks, math.prod(parse_mesh(given["mesh"]).values()))
     try:
         with only_results(as_json or as_python):
-            found = searched_plan(given, "plan")
+            found = searched_plan(given)
             if save is not None:
                 found.save(save)
                 note(f"wrote {save}")
             if report is not None:
                 found.report(report)
                 note(f"wrote {report}")
+            if output is not None:
+                found.to_stablehlo(output)
+                note(f"wrote {output}")
             explanations = {path: found.explain(path) for path in explained}
             verdicts = [found.verify(check) for check in checks]
             python = found.to_python() if as_python else ""

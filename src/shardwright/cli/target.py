@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.errors import TargetError, TraceError, nearest
-from shardwright.frontend import stablehlo_program, trace
+from shardwright.frontend import read_stablehlo, stablehlo_program, trace
 from shardwright.ir.program import Program
 from shardwright.models import MODELS, build
 
@@ -37,6 +37,13 @@ class Target:
             return stablehlo_program(self.file, **more)
         assert self.fn is not None
         return trace(self.fn, *self.args, platform=platform, **(self.options or {}), **more)
+
+    def called(self) -> Target:
+        """Itself if it is a function; a file as the function that its module is."""
+        if self.file is None:
+            return self
+        module = read_stablehlo(self.file)
+        return Target(self.name, module, module.args, {"donate": module.donate})
 
 
 def find_target(text: str, sizes: Mapping[str, Any]) -> Target:

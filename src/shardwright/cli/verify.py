@@ -46,7 +46,7 @@ def verify(plan: str, checks: tuple[str, ...], as_json: bool, **given: Any) -> N
     check_names(checks)
     need_no_accelerator()
     with only_results(as_json):
-        target = callable_target(given, "verify")
+        target = callable_target(given)
         assert target.fn is not None
         found = load(plan, target.fn, *target.args, **tracing(given))
         verdicts = [found.verify(check) for check in checks]

@@ -8,6 +8,8 @@ from typing import Any
 from shardwright import _jax
 
 _KEYS = re.compile(r"""\['([^']*)'\]|\["([^"]*)"\]|\[(?:<flat index )?(\d+)>?\]|\.([A-Za-z_]\w*)""")
+ALIAS = "tf.aliasing_output"
+"""On an argument: the number of the result that takes its place, and its buffer."""
 _PATH = re.compile(rf"([A-Za-z_]\w*)((?:{_KEYS.pattern})*)")
 
 
@@ -22,14 +24,21 @@ def argument_names(main: Any) -> list[str]:
 
 
 def result_names(main: Any, count: int) -> list[str]:
-    """The names in the attribute ``jax.result_info``; else ``result.0``, ``result.1`` and so on."""
-    names = [f"result.{i}" for i in range(count)]
-    if "res_attrs" in main.attributes:
-        for i, attributes in enumerate(main.attributes["res_attrs"]):
-            if "jax.result_info" in attributes:
-                found = dotted(_jax.ir.StringAttr(attributes["jax.result_info"]).value)
-                names[i] = found or names[i]
-    return names if len(set(names)) == count else [f"result.{i}" for i in range(count)]
+    """What results are called: one in an argument's place after it, others by ``jax.result_info``, else by number."""
+    numbered = [f"result.{i}" for i in range(count)]
+    names = list(numbered)
+    for i, attributes in enumerate(attributes_of(main, "res_attrs")):
+        if "jax.result_info" in attributes:
+            names[i] = dotted(_jax.ir.StringAttr(attributes["jax.result_info"]).value) or names[i]
+    for name, attributes in zip(argument_names(main), attributes_of(main, "arg_attrs"), strict=False):
+        if ALIAS in attributes:
+            names[_jax.ir.IntegerAttr(attributes[ALIAS]).value] = f"result.{name}"
+    return names if len(set(names)) == count else numbered
+
+
+def attributes_of(main: Any, each: str) -> list[Any]:
+    """The attributes of each argument (``arg_attrs``) or result (``res_attrs``); none where there are none at all."""
+    return list(main.attributes[each]) if each in main.attributes else []
 
 
 def dotted(text: str) -> str:

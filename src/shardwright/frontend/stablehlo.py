@@ -17,7 +17,7 @@ from jax import export
 
 from shardwright import _jax
 from shardwright.errors import ModuleError
-from shardwright.frontend.module_names import argument_names, result_names
+from shardwright.frontend.module_names import ALIAS, argument_names, attributes_of, result_names
 from shardwright.ir.build import main_of, read_module
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.program import Program, Source
@@ -33,7 +33,7 @@ _DTYPES = {
     "complex<f32>": "complex64",
     "complex<f64>": "complex128",
 }
-_DONATED = ("tf.aliasing_output", "jax.buffer_donor")
+_DONATED = (ALIAS, "jax.buffer_donor")
 _SHARDED = ("sdy.sharding", "mhlo.sharding", "sdy.in_shardings")
 
 
@@ -130,7 +130,7 @@ def read_stablehlo(path: str | os.PathLike[str]) -> StableHLO:
                 args=tuple(_shape(name, a.type) for name, a in zip(names, block.arguments, strict=True)),
                 results=tuple(_shape(name, r.type) for name, r in zip(results, returned, strict=True)),
                 donate=tuple(
-                    i for i, given in enumerate(_argument_attributes(main)) if any(d in given for d in _DONATED)
+                    i for i, given in enumerate(attributes_of(main, "arg_attrs")) if any(d in given for d in _DONATED)
                 ),
                 argument_names=tuple(names),
                 result_names=tuple(results),
@@ -207,10 +207,6 @@ def _float8(element: str) -> str:
     return re.sub(r"^f(\d)(E.*)$", lambda m: f"float{m[1]}_{m[2].lower()}", element)
 
 
-def _argument_attributes(main: Any) -> list[Any]:
-    return list(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
-
-
 def _refuse_sharded(module: Any) -> None:
     """A module with shardings in it: they would clash with the plan's, and are somebody's decisions."""
     found: list[str] = []
@@ -218,7 +214,7 @@ def _refuse_sharded(module: Any) -> None:
     def look(operation: Any) -> Any:
         attributes = [operation.attributes]
         for each in ("arg_attrs", "res_attrs"):
-            attributes += list(operation.attributes[each]) if each in operation.attributes else []
+            attributes += attributes_of(operation, each)
         named = [name for given in attributes for name in _SHARDED if name in given]
         if operation.name.startswith("sdy.") and operation.name not in ("sdy.mesh", "sdy.return"):
             named.append(operation.name)
