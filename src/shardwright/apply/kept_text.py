@@ -63,12 +63,16 @@ def _merged(text: str, old: str, new: str) -> str:
     for was, now in _aligned(before, after):
         at = said[min(next_line, len(said) - 1)]
         indent = re.match(r"\s*", own[at]).group()  # type: ignore[union-attr]  # it always matches
-        if was is None:
+        if was is None and out:
             out.append(names.inserted(now, indent))
             continue
-        out += own[written:at]  # blank lines and comments
-        out.append(names.kept(own[at], was, now, indent))
-        next_line, written = next_line + 1, at + 1
+        out += own[written:at]  # blank lines and comments; those at the beginning stay there
+        written = at
+        if was is None:
+            out.append(names.inserted(now, indent))
+        else:
+            out.append(names.kept(own[at], was, now, indent))
+            next_line, written = next_line + 1, at + 1
     return "\n".join(out + own[written:])
 
 
