@@ -21,7 +21,10 @@ from shardwright.errors import (
 )
 from shardwright.evaluate import evaluate, load
 from shardwright.explain import diff
+from shardwright.fit import Fit, fit
+from shardwright.front import Front
 from shardwright.frontend import StableHLO, read_stablehlo
+from shardwright.pareto import pareto
 from shardwright.partition import partition
 from shardwright.plan import Plan
 from shardwright.space import Decision, Whole
@@ -36,6 +39,8 @@ __all__ = [
     "Device",
     "DeviceError",
     "Estimate",
+    "Fit",
+    "Front",
     "InfeasibleError",
     "Link",
     "MeshError",
@@ -55,7 +60,9 @@ __all__ = [
     "compare",
     "diff",
     "evaluate",
+    "fit",
     "load",
+    "pareto",
     "partition",
     "read_stablehlo",
 ]

@@ -74,6 +74,18 @@ def compile_bar(progress: bool | None, count: int, on: str) -> Iterator[Callable
         yield tick
 
 
+@contextmanager
+def note_bar(progress: bool | None) -> Iterator[Callable[[str], None]]:
+    """Something to call with what is being tried."""
+    if not _wanted(progress):
+        yield lambda _: None
+        return
+    columns = [TextColumn("trying"), BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn()]
+    with Progress(*columns, console=_console(progress), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda words: bar.update(task, description=words)
+
+
 def _console(progress: bool | None) -> Console:
     return Console(stderr=True, force_terminal=True if progress else None)
 

@@ -100,6 +100,28 @@ class Front:
             del special[FITTING]
         return [mark for mark, marked in special.items() if marked is plan]
 
+    def called(self, plan: Plan) -> str:
+        """What a plan is commonly called: axes that do the same together, axes without a name by their dimensions."""
+        axes_of: dict[str, list[str]] = defaultdict(list)
+        for axis, names in common_names(plan).items():
+            own = [str(d).removeprefix(f"{axis}: ") for d in plan.decisions if d.axis == axis]
+            axes_of["; ".join(names) or ", ".join(own) or "unused"].append(axis)
+        return "; ".join(f"{', '.join(axes)}: {what}" for what, axes in axes_of.items())
+
+    @property
+    def verdict(self) -> str:
+        """How the fastest and the smallest compare, as one sentence."""
+        fitting, cost = self.fitting, self.smallest.estimate_cost
+        if fitting is None:
+            return f"Nothing fits: the smallest needs {human_bytes(cost.peak_bytes)}."
+        if len(self) == 1:
+            return "One plan is both the fastest and the smallest."
+        first = self.fastest.estimate_cost
+        more = cost.step_seconds / first.step_seconds - 1 if first.step_seconds else 0.0
+        fits = "fits" if fitting is self.fastest else "does not fit"
+        part = f"{100 * cost.peak_bytes / first.peak_bytes:.0f}% of its memory and {100 * more:.0f}% more time"
+        return f"The fastest {fits}; the smallest takes {part}."
+
     def __iter__(self) -> Iterator[Plan]:
         return iter(self.plans)
 
@@ -131,15 +153,6 @@ def _row_dict(front: Front, plan: Plan) -> dict[str, Any]:
     }
 
 
-def called(plan: Plan) -> str:
-    """What a plan is commonly called: axes that do the same together, axes without a name by their dimensions."""
-    axes_of: dict[str, list[str]] = defaultdict(list)
-    for axis, names in common_names(plan).items():
-        own = [str(d).removeprefix(f"{axis}: ") for d in plan.decisions if d.axis == axis]
-        axes_of["; ".join(names) or ", ".join(own) or "unused"].append(axis)
-    return "; ".join(f"{', '.join(axes)}: {what}" for what, axes in axes_of.items())
-
-
 def front_table(front: Front) -> RenderableType:
     """A row a plan: step, memory, its part of the device's, what it is called, and what is special about it."""
     first = front.fastest
@@ -159,23 +172,10 @@ def front_table(front: Front) -> RenderableType:
             human_bytes(cost.peak_bytes),
             f"{100 * cost.peak_bytes / max(front.memory_bytes, 1):.0f}%",
             "fits" if plan.fits else "does not fit",
-            called(plan),
+            front.called(plan),
             ", ".join(front.marks(plan)),
             style="bold" if plan is front.fitting else "" if plan.fits else "dim",
         )
     return Group(
-        Text(f"{title}{exact_bytes(front.memory_bytes)} each", style="bold"), Text(_verdict(front)), Text(), table
+        Text(f"{title}{exact_bytes(front.memory_bytes)} each", style="bold"), Text(front.verdict), Text(), table
     )
-
-
-def _verdict(front: Front) -> str:
-    fitting, cost = front.fitting, front.smallest.estimate_cost
-    least = human_bytes(cost.peak_bytes)
-    if fitting is None:
-        return f"Nothing fits: the smallest needs {least}."
-    if len(front) == 1:
-        return "One plan is both the fastest and the smallest."
-    more = cost.step_seconds / front.fastest.estimate_cost.step_seconds - 1 if cost.step_seconds else 0.0
-    part = cost.peak_bytes / front.fastest.estimate_cost.peak_bytes
-    shown = "The fastest fits" if fitting is front.fastest else "The fastest does not fit"
-    return f"{shown}; the smallest takes {100 * part:.0f}% of its memory and {100 * more:.0f}% more time."

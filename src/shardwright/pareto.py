@@ -11,8 +11,8 @@ from typing import Any
 from shardwright._progress import search_bar
 from shardwright.cost import CostModel
 from shardwright.devices import Device, find_device, parse_bytes
-from shardwright.frontend.trace import lowering_platform
 from shardwright.front import Front, Point
+from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
 from shardwright.partition import Wish
 from shardwright.plan import Plan
@@ -28,8 +28,9 @@ _MOST_LIMITS = 8
 """Between the fastest and the smallest plan, searches under limits that are tighter by this factor each; by a smaller
 one where that would be more than so many."""
 _APART, _MOST_PLANS = 0.01, 12
-"""Plans closer than that in both time and memory are one on the front; of more than so many the closest are left out."""
-_SIMULATIONS = 50
+"""Plans closer than that in both time and memory are one on the front; of more than so many the closest are left out.
+"""
+_SIMULATIONS = 20
 """Of the tree search under a tighter limit: it sets out from all that the searches before it have met."""
 _NO_LIMIT = 2**62
 

@@ -13,6 +13,7 @@ from shardwright.cli.compare import compare
 from shardwright.cli.completions import completions
 from shardwright.cli.devices import devices
 from shardwright.cli.exits import DOES_NOT_FIT, INTERRUPTED, MISTAKE
+from shardwright.cli.fit import fit
 from shardwright.cli.models import models
 from shardwright.cli.plan import plan
 from shardwright.cli.verify import verify
@@ -70,6 +71,8 @@ def main(debug: bool) -> None:
     Beside data parallel, FSDP, Megatron; and what the real compiler says:
       shardwright compare gpt --mesh data=4,model=4 --device tpu-v5e
       shardwright verify plan.json my_package.train:step --on tpu:v5e:2x4
+    How large a batch fits, and how few devices would do:
+      shardwright fit gpt --mesh data=4,model=4 --device tpu-v5e
     What there is to decide, to work on, and to plan for:
       shardwright analyse gpt --set layers=24
       shardwright models
@@ -79,5 +82,5 @@ def main(debug: bool) -> None:
     """  # noqa: D301 (click wants the character)
 
 
-for _command in (plan, compare, analyse, verify, models, devices, completions):
+for _command in (plan, compare, fit, analyse, verify, models, devices, completions):
     main.add_command(_command)

@@ -14,7 +14,9 @@ from shardwright.cli.backend import need_no_accelerator
 from shardwright.cli.parse import parse_literal, parse_mesh, parse_pairs, parse_pins
 from shardwright.cli.target import Target, find_target
 from shardwright.devices.targets import parse_target
+from shardwright.front import Front
 from shardwright.frontend.trace import PLATFORMS
+from shardwright.pareto import pareto
 from shardwright.partition import partition
 from shardwright.plan import Plan
 
@@ -121,25 +123,32 @@ def callable_target(given: dict[str, Any]) -> Target:
     return target.called()
 
 
-def searched_plan(given: dict[str, Any]) -> Plan:
-    """The plan that the options of ``target_options`` and ``search_options`` ask for."""
+def asked(given: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
+    """The target, and what the options of ``target_options`` and ``search_options`` say about it as keywords."""
     mesh = parse_mesh(given["mesh"])
     pins = parse_pins(given["pins"], list(mesh))
-    if given["rerank"] is not None:
-        parse_target(given["rerank"]).check(math.prod(mesh.values()))
     if given["device"] is not None:
         need_no_accelerator()
     target = callable_target(given)
+    names = ("device", "memory", "replicate", "seconds", "simulations", "seed")
+    options = {**(target.options or {}), **tracing(given), **{name: given[name] for name in names}}
+    return target, {**options, "mesh": mesh, "pin": pins}
+
+
+def searched_plan(given: dict[str, Any]) -> Plan:
+    """The plan that the options of ``target_options`` and ``search_options`` ask for."""
+    if given["rerank"] is not None:
+        parse_target(given["rerank"]).check(math.prod(parse_mesh(given["mesh"]).values()))
+    target, options = asked(given)
     assert target.fn is not None
-    return partition(
-        target.fn,
-        *target.args,
-        **(target.options or {}),
-        **tracing(given),
-        **{name: given[name] for name in ("device", "memory", "replicate", "seconds", "simulations", "seed", "rerank")},
-        mesh=mesh,
-        pin=pins,
-    )
+    return partition(target.fn, *target.args, **options, rerank=given["rerank"])
+
+
+def searched_front(given: dict[str, Any]) -> Front:
+    """The front of plans that the same options ask for."""
+    target, options = asked(given)
+    assert target.fn is not None
+    return pareto(target.fn, *target.args, **options)
 
 
 def _all(command: Command, *options: Callable[[Command], Command]) -> Command:

@@ -10,11 +10,12 @@ import click
 
 from shardwright.cli import complete
 from shardwright.cli.exits import DOES_NOT_FIT
-from shardwright.cli.options import json_option, search_options, searched_plan, target_options
+from shardwright.cli.options import json_option, search_options, searched_front, searched_plan, target_options
 from shardwright.cli.output import emit, note, only_results, show
 from shardwright.cli.parse import parse_mesh
 from shardwright.cli.verdicts import check_names, verdict_dict, verdict_text
 from shardwright.errors import InfeasibleError, PlanError
+from shardwright.front import Front, front_table
 from shardwright.plan.present import plan_table
 
 
@@ -41,6 +42,14 @@ from shardwright.plan.present import plan_table
     metavar="PATH",
     help="Say why an argument, or a source line, is sharded as it is, and what else would cost.",
 )
+@click.option(
+    "--pareto",
+    metavar="[FILE]",
+    is_flag=False,
+    flag_value="",
+    help="Show the plans from the fastest to the smallest, and with FILE.html draw them; --save and the like take the "
+    "fastest of them that fits.",
+)
 @click.option("--python", "as_python", is_flag=True, help="Print Python to paste instead: mesh, specs, jax.jit.")
 @json_option
 def plan(
@@ -49,6 +58,7 @@ def plan(
     output: str | None,
     checks: tuple[str, ...],
     explained: tuple[str, ...],
+    pareto: str | None,
     as_python: bool,
     as_json: bool,
     **given: Any,
@@ -67,6 +77,8 @@ def plan(
       … --report plan.html --verify tpu:v5e:4x4
     a module of any framework, with its shardings written into it:
       shardwright plan model.mlir --mesh data=4,model=2 --device tpu-v5e --output sharded.mlir
+    memory against time, as a table and as a page:
+      … --pareto front.html
     for programs, and as Python to paste:
       … --json | jq .step_seconds
       … --python > specs.py
@@ -76,13 +88,21 @@ def plan(
     """  # noqa: D301 (click wants the character)
     if as_json and as_python:
         raise click.UsageError("--json and --python exclude each other.")
-    for file in (save, report, output):
+    if pareto is not None and (as_python or given["rerank"] is not None):
+        raise click.UsageError("--pareto excludes --python and --rerank.")
+    if pareto and not pareto.endswith(".html"):
+        raise click.UsageError(f"--pareto takes a file that ends in .html, or nothing, not {pareto!r}.")
+    for file in (save, report, output, pareto or None):
         if file is not None and not Path(file).parent.is_dir():
             raise PlanError(f"cannot write {file}: there is no folder {Path(file).parent}.")
     check_names(checks, math.prod(parse_mesh(given["mesh"]).values()))
+    front = drawn_front(given, pareto, as_json) if pareto is not None else None
+    if front is not None and front.fitting is None:
+        emit(front.to_dict()) if as_json else show(front_table(front))
+        click.get_current_context().exit(DOES_NOT_FIT)
     try:
         with only_results(as_json or as_python):
-            found = searched_plan(given)
+            found = searched_plan(given) if front is None or front.fitting is None else front.fitting
             if save is not None:
                 found.save(save)
                 note(f"wrote {save}")
@@ -102,7 +122,7 @@ def plan(
     if as_json:
         emit(
             {
-                **found.to_dict(),
+                **(found.to_dict() if front is None else front.to_dict()),
                 "explanations": {path: str(explanation) for path, explanation in explanations.items()},
                 "verdicts": [verdict_dict(verdict) for verdict in verdicts],
             }
@@ -112,7 +132,7 @@ def plan(
         for verdict in verdicts:
             note(str(verdict))
     else:
-        show(plan_table(found))
+        show(plan_table(found) if front is None else front_table(front))
         for explanation in explanations.values():
             click.echo(f"\n{explanation}")
         for verdict in verdicts:
@@ -120,6 +140,16 @@ def plan(
             show(verdict_text(verdict))
     if not all(verdicts):
         click.get_current_context().exit(DOES_NOT_FIT)
+
+
+def drawn_front(given: dict[str, Any], path: str, as_json: bool) -> Front:
+    """The front that the options ask for, drawn where a path is given."""
+    with only_results(as_json):
+        front = searched_front(given)
+        if path:
+            front.plot(path)
+            note(f"wrote {path}")
+    return front
 
 
 def infeasible_dict(error: InfeasibleError) -> dict[str, Any]:

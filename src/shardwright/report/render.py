@@ -47,7 +47,7 @@ def render(plan: Plan) -> str:
         found["search"] = search_plot(plan.search)
     kinds = tensor_kinds(plan)
     return (
-        _environment()
+        environment()
         .get_template("report.html")
         .render(
             head=make_headline(plan),
@@ -71,16 +71,17 @@ def render(plan: Plan) -> str:
             if plan.verdict is not None
             else [],
             plots=found,
-            plots_json=_in_script({plot.name: plot.spec for plot in found.values()}),
-            plotly=_plotly(),
+            plots_json=in_script({plot.name: plot.spec for plot in found.values()}),
+            plotly=plotly(),
             version=__version__,
-            style=_file("report.css"),
-            scripts=[_file("tables.js"), _file("plots.js")],
+            style=page_file("report.css"),
+            scripts=[page_file("tables.js"), page_file("plots.js")],
         )
     )
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """What fills the templates."""
     environment = Environment(
         loader=PackageLoader("shardwright.report", "page"),
         autoescape=True,
@@ -97,18 +98,19 @@ def _environment() -> Environment:
     return environment
 
 
-def _file(name: str) -> Markup:
+def page_file(name: str) -> Markup:
+    """A style or script of the page's folder."""
     return Markup(resources.files("shardwright.report").joinpath("page", name).read_text(encoding="utf-8"))
 
 
-def _in_script(content: object) -> Markup:
+def in_script(content: object) -> Markup:
     """JSON that cannot end the script element that it stands in."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 @cache
-def _plotly() -> str:
+def plotly() -> str:
     """Plotly's own script, compressed to a third; the page unpacks it."""
     packed = gzip.compress(get_plotlyjs().encode(), compresslevel=9, mtime=0)
     return base64.b64encode(packed).decode("ascii")

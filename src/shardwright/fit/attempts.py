@@ -1,0 +1,133 @@
+"""Tries: whether anything fits with some size of a dimension on some mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwright.analysis.present import human_bytes
+from shardwright.cost import CostModel
+from shardwright.errors import DeviceError, PinError, TraceError
+from shardwright.fit.dimension import Dimension, resized
+from shardwright.fit.found import DEVICES, SIZE, Tried
+from shardwright.partition import Wish
+from shardwright.plan import Plan
+from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best
+from shardwright.search import Outcome
+from shardwright.space import describe
+from shardwright.spmd import MeshShape, State
+from shardwright.traced import Traced
+
+_SIMULATIONS = 20
+"""Of the tree search of a try: tactics and local changes find what is small."""
+_SMALLEST = 1
+_FITS = "fits, with the first plan that does"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A program at some size on some mesh, and what a short search met there."""
+
+    traced: Traced
+    mesh: MeshShape
+    costs: CostModel
+    outcome: Outcome
+
+
+@dataclass(eq=False)
+class Attempts:
+    """Tries, each made once; ``tried`` are all of them in order."""
+
+    traced: Traced
+    wish: Wish
+    dimension: Dimension
+    budget: Mapping[str, Any]
+    watch: Callable[[str], None]
+    tried: list[Tried] = field(default_factory=list)
+    made: dict[tuple[int, MeshShape], Attempt | None] = field(default_factory=dict)
+    sizes: dict[int, Traced] = field(default_factory=dict)
+
+    def fits(self, size: int, mesh: MeshShape, question: str = SIZE) -> bool | None:
+        """Whether anything was found that fits; None where the function does not take the size."""
+        attempt = self.attempt(size, mesh, question)
+        return None if attempt is None else attempt.outcome.cost.peak_bytes <= self.wish.limit_bytes
+
+    def attempt(self, size: int, mesh: MeshShape, question: str = SIZE) -> Attempt | None:
+        """A short search that ends as soon as something fits; None where the function does not take the size."""
+        key = (size, mesh)
+        if key not in self.made:
+            devices = f"{mesh.devices:,} device{'s' * (mesh.devices != 1)}"
+            self.watch(devices if question == DEVICES else f"{self.dimension.name} of {size:,}")
+            try:
+                found = self._search(self.at(size), mesh, any_fit=True, simulations=_SIMULATIONS)
+            except (TraceError, PinError, DeviceError) as error:
+                self._note(question, size, mesh, None, None, f"skipped: {_sentence(error)}")
+                self.made[key] = None
+                return None
+            self.made[key] = found
+            needed, limit = int(found.outcome.cost.peak_bytes), self.wish.limit_bytes
+            over = f"does not fit: the smallest plan found is over by {human_bytes(needed - limit)}"
+            self._note(question, size, mesh, needed, needed <= limit, _FITS if needed <= limit else over)
+        return self.made[key]
+
+    def at(self, size: int) -> Traced:
+        """The program with the dimension at another size."""
+        if size == self.dimension.size:
+            return self.traced
+        if size not in self.sizes:
+            sizes = self.dimension.scaled(size)
+            if sizes is None:
+                raise TraceError(f"the dimensions that grow with {self.dimension.name} would not all be whole.")
+            self.sizes[size] = self.traced.again(shapes=resized(self.traced, sizes))
+        return self.sizes[size]
+
+    def plan(self, attempt: Attempt) -> Plan:
+        """The plan of a whole search: the fastest that fits, as ``sw.partition`` has it, or else the smallest."""
+        starts = (attempt.outcome.best,)
+        found = self._search(
+            attempt.traced, attempt.mesh, costs=attempt.costs, starts=starts, few=FEW_EXPLICIT, **self.budget
+        )
+        costs, outcome = found.costs, found.outcome
+        if not outcome.few:
+            return self._plan_of(found, outcome.best)
+        states = [*close_to_best(costs, outcome.few), outcome.simple]
+        plans = {state: self._plan_of(found, state) for state in states}
+        return by_shardy(attempt.traced.module, list(plans.values()), plans[outcome.simple])
+
+    def smallest_plan(self, attempt: Attempt) -> Plan:
+        """The plan that needs least memory."""
+        starts = (attempt.outcome.best,)
+        found = self._search(
+            attempt.traced, attempt.mesh, limit_bytes=_SMALLEST, costs=attempt.costs, starts=starts, **self.budget
+        )
+        return self._plan_of(found, found.outcome.best)
+
+    def _search(self, traced: Traced, mesh: MeshShape, limit_bytes: int | None = None, **options: Any) -> Attempt:
+        wish = self.wish
+        if limit_bytes is not None:
+            wish = Wish(wish.device, limit_bytes, wish.pin, wish.replicate)
+        costs, outcome = wish.search(traced, mesh, **options)
+        return Attempt(traced, mesh, costs, outcome)
+
+    def _plan_of(self, found: Attempt, state: State) -> Plan:
+        words = describe(found.traced.analysis, found.mesh, state)
+        return found.traced.plan(
+            found.mesh,
+            self.wish.device,
+            self.wish.limit_bytes,
+            words,
+            state=state,
+            costs=found.costs,
+            search=found.outcome.search,
+        )
+
+    def _note(
+        self, question: str, size: int, mesh: MeshShape, needed_bytes: int | None, fits: bool | None, why: str
+    ) -> None:
+        shape = dict(zip(mesh.names, mesh.sizes, strict=True))
+        self.tried.append(Tried(question, size, shape, needed_bytes, fits, why))
+
+
+def _sentence(error: Exception) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".")

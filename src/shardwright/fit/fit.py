@@ -1,0 +1,175 @@
+"""``sw.fit``: how large a batch a mesh takes, and how few devices a program needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shardwright._progress import note_bar
+from shardwright.analysis.present import human_bytes
+from shardwright.devices import Device, find_device, parse_bytes
+from shardwright.devices.targets import parse_target
+from shardwright.errors import InfeasibleError
+from shardwright.fit.attempts import Attempt, Attempts
+from shardwright.fit.dimension import find_dimension
+from shardwright.fit.found import DEVICES, SIZE, Fit
+from shardwright.fit.judged import MOST_COMPILED, Judge
+from shardwright.fit.largest import largest
+from shardwright.fit.meshes import meshes_of
+from shardwright.frontend.trace import lowering_platform
+from shardwright.ir.loops import TripCounts
+from shardwright.partition import Wish
+from shardwright.plan import Plan
+from shardwright.plan.mesh import mesh_shape
+from shardwright.spmd import MeshShape
+from shardwright.traced import Traced
+from shardwright.verify.report import CompilerVerdict
+
+
+def fit(
+    fn: Callable[..., Any],
+    *args: Any,
+    mesh: Any,
+    device: str | Device | None = None,
+    memory: int | str | None = None,
+    dimension: str | Sequence[str] | None = None,
+    verify: str | None = None,
+    most_devices: int = 4096,
+    donate: Sequence[int] | int = (),
+    pin: Any = None,
+    replicate: Any = (),
+    seconds: float | None = None,
+    simulations: int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    platform: str | None = None,
+    trip_counts: TripCounts = None,
+    rules: Mapping[str, str] | None = None,
+) -> Fit:
+    """Find the largest size of a dimension that fits a mesh, and the fewest devices that ``fn(*args)`` fits on.
+
+    The function is traced again at every size that is tried; sizes that it does not take are skipped. Sizes are
+    multiples of the number of devices, or of a part of it where that is too coarse.
+
+    Args:
+        fn: a JAX callable.
+        *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``.
+        mesh: as in ``sw.partition``.
+        device: as in ``sw.partition``.
+        memory: bytes that a device may hold, or ``"12GiB"``; by default what is usable of the device's memory.
+        dimension: whose size to change: an argument's such as ``"batch.tokens[0]"``, with all that is tied to it, or a
+            list of several that grow together; by default the batch, which is found.
+        verify: a target such as ``"tpu:v5e:4x4"``: its compiler has the last word. From the estimate's answer on, it
+            is asked about smaller or larger sizes, at most about eight.
+        most_devices: numbers of devices are tried up to this; 0 leaves the question out.
+        donate: as in ``sw.partition``.
+        pin: as in ``sw.partition``; what is pinned must suit every size and mesh that is tried.
+        replicate: as in ``sw.partition``.
+        seconds: of the search for each of the two plans, at most.
+        simulations: of their tree search.
+        seed: of the searches.
+        progress: True says what is tried, False does not; by default on a terminal.
+        platform: as in ``sw.partition``.
+        trip_counts: as in ``sw.analyse``.
+        rules: as in ``sw.analyse``.
+
+    Raises:
+        InfeasibleError: no size fits the mesh, and no number of devices the program.
+        PinError: there is no such dimension, or no batch was found.
+
+    """
+    found, shape = find_device(device), mesh_shape(mesh)
+    limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
+    if verify is not None:
+        parse_target(verify).check(shape.devices)
+    traced = Traced.of(fn, args, donate, platform or lowering_platform(found.platform), trip_counts, rules)
+    changed = find_dimension(traced, dimension)
+    budget = {"seconds": seconds, "simulations": simulations, "seed": seed}
+    with note_bar(progress) as watch:
+        attempts = Attempts(traced, Wish(found, limit_bytes, pin, replicate), changed, budget, watch)
+        size = largest(lambda n: attempts.fits(n, shape), changed.size, shape.devices)
+        verdict, notes = None, list(_untaken(attempts))
+        if verify is not None and size is not None:
+            size, plan, verdict, more = _judged(attempts, shape, verify, size)
+            notes += more
+        else:
+            plan = _planned(attempts, size, shape)
+        fewest = _fewest(attempts, shape, most_devices)
+        devices_plan = attempts.plan(fewest) if fewest is not None else None
+    if plan is None and devices_plan is None:
+        raise _nothing(attempts, shape)
+    return Fit(
+        traced.analysis.program.name,
+        changed.name,
+        changed.size,
+        dict(zip(shape.names, shape.sizes, strict=True)),
+        found,
+        limit_bytes,
+        size,
+        plan,
+        fewest.mesh.devices if fewest is not None else None,
+        devices_plan,
+        tuple(attempts.tried),
+        verdict,
+        tuple(notes),
+    )
+
+
+def _planned(attempts: Attempts, size: int | None, mesh: MeshShape) -> Plan | None:
+    attempt = attempts.attempt(size, mesh) if size is not None else None
+    return attempts.plan(attempt) if attempt is not None else None
+
+
+def _judged(
+    attempts: Attempts, mesh: MeshShape, on: str, size: int
+) -> tuple[int | None, Plan | None, CompilerVerdict | None, list[str]]:
+    """The largest size that a compiler takes, its plan, the verdict, and what else is to say."""
+    judge = Judge(attempts, mesh, on, mesh.devices)
+    notes = []
+    if not judge.ask(size):
+        notes.append(f"After {MOST_COMPILED} compilations no more was tried: a larger size may fit.")
+    taken = max(judge.accepted, default=None)
+    if taken is None:
+        return None, None, None, notes
+    if taken != size:
+        notes.append(f"By the estimate it would be {size:,}.")
+    plan = judge.accepted[taken]
+    return taken, plan, plan.verdict, notes
+
+
+def _untaken(attempts: Attempts) -> list[str]:
+    """What to say where the function takes no size but the one given."""
+    sizes = [t for t in attempts.tried if t.question == SIZE and t.size != attempts.dimension.size]
+    if sizes and all(t.fits is None for t in sizes):
+        return [f"The function takes no other size of {attempts.dimension.name}: {sizes[0].why}."]
+    return []
+
+
+def _fewest(attempts: Attempts, mesh: MeshShape, most: int) -> Attempt | None:
+    """The program as given on 1, 2, 4, … devices, and on as many as there are, until something fits."""
+    counts, count = {mesh.devices} if mesh.devices <= most else set(), 1
+    while count <= most:
+        counts.add(count)
+        count *= 2
+    for devices in sorted(counts):
+        for shape in meshes_of(mesh, devices):
+            attempt = attempts.attempt(attempts.dimension.size, shape, DEVICES)
+            if attempt is not None and attempt.outcome.cost.peak_bytes <= attempts.wish.limit_bytes:
+                return attempt
+    return None
+
+
+def _nothing(attempts: Attempts, mesh: MeshShape) -> InfeasibleError:
+    """The error where neither question has an answer: the smallest that was met."""
+    met = [attempt for attempt in attempts.made.values() if attempt is not None]
+    least = min(met, key=lambda attempt: attempt.outcome.cost.peak_bytes)
+    plan = attempts.smallest_plan(least)
+    needed, limit = int(plan.estimate_cost.peak_bytes), attempts.wish.limit_bytes
+    held = ", ".join(f"{a.name} ({a.what}, {human_bytes(a.bytes)})" for a in plan.estimate.alive[:4])
+    most = max(attempt.mesh.devices for attempt in met)
+    message = (
+        f"nothing fits: no size of {attempts.dimension.name} fits the mesh of {mesh.devices:,} devices, and no number "
+        f"of devices up to {most:,} the program as given; the smallest plan found needs {human_bytes(needed)} on each "
+        f"device, and {human_bytes(limit)} is the limit; at its peak it holds {held}."
+    )
+    return InfeasibleError(message, needed, limit, plan, ())
