@@ -1,0 +1,108 @@
+"""Where ``jax.checkpoint`` stands, or could stand: around the layers of a program, in a scan or written out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shardwright.advice.draft import Draft, bodies_of
+from shardwright.advice.layers import Layers, find_layers, is_forward
+from shardwright.advice.numbering import Numbering, find_scans
+from shardwright.advice.policy import Policy
+from shardwright.advice.scanned import change_scan
+from shardwright.advice.unrolled import keep_layers, recompute_layers
+from shardwright.ir.program import Program, Source
+
+_MOST = 3
+_NEARLY_ALL = 0.9
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Layers and what they are: turns of a ``scan``, ``layers`` that are not recomputed, or a region of some that are.
+
+    ``source`` is the innermost function that all of a layer is called from.
+    """
+
+    source: Source
+    recomputed: bool
+    flops: float
+    scan: Numbering | None = None
+    layers: Layers | None = None
+    region: int = -1
+
+    def change(self, draft: Draft, policy: Policy) -> bool:
+        """Let a draft keep what the policy says; false if this cannot be done or changes nothing."""
+        if self.scan is not None:
+            return change_scan(draft, self.scan, policy)
+        if self.layers is not None:
+            return policy is not Policy.EVERYTHING and recompute_layers(draft, self.layers, policy)
+        return policy is not Policy.NOTHING and keep_layers(draft, self.region, policy)
+
+
+def find_boundaries(program: Program) -> list[Boundary]:
+    """Those with the most work in the backward pass, largest first; none in a program without one."""
+    if not any(op.source.backward for op in program.ops):
+        return []
+    found: list[Boundary] = []
+    bodies = bodies_of(program)
+    scanned = set()
+    for scan in find_scans(program):
+        body = program.regions[program.ops[scan.backward].regions[-1]]
+        scanned.add(program.ops[scan.backward].regions[-1])
+        inside = range(body.start, body.stop)
+        recomputed = [o for o in inside if program.ops[o].source.recomputed]
+        forward = program.regions[program.ops[scan.forward].regions[-1]]
+        layer = recomputed or [o for o in range(forward.start, forward.stop) if program.ops[o].flops]
+        source = function_around(program, layer) or program.ops[scan.forward].source
+        found.append(Boundary(source, bool(recomputed), _flops(program, inside), scan=Numbering(program, scan)))
+    for r, body_ops in enumerate(bodies):
+        if r in scanned:
+            continue
+        again = [o for o in body_ops if program.ops[o].source.recomputed]
+        if again:
+            source = function_around(program, again) or program.ops[again[0]].source
+            found.append(Boundary(source, True, _flops(program, again), region=r))
+        elif _differentiates(program, body_ops) and (layers := find_layers(program, r, body_ops)) is not None:
+            source = function_around(program, layers.ops[0]) or program.ops[layers.ops[0][0]].source
+            ops = [o for layer_ops in layers.ops for o in layer_ops]
+            found.append(Boundary(source, False, _flops(program, ops), layers=layers))
+    return sorted((b for b in found if b.flops), key=lambda b: -b.flops)[:_MOST]
+
+
+def _flops(program: Program, ops: Iterable[int]) -> float:
+    return float(sum(program.ops[o].flops * program.repeats[o] for o in ops))
+
+
+def _differentiates(program: Program, ops: list[int]) -> bool:
+    """There is work of a forward and of a backward pass."""
+    heavy = [program.ops[o] for o in ops if program.ops[o].flops]
+    return any(map(is_forward, heavy)) and any(op.source.backward for op in heavy)
+
+
+def function_around(program: Program, ops: Iterable[int]) -> Source | None:
+    """The innermost function that nearly all of these ops are called from, at the first of its lines."""
+    lines: dict[tuple[str, str], int] = {}
+    depths: dict[tuple[str, str], int] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    total = 0
+    for o in ops:
+        source = program.ops[o].source
+        if not source.file or program.ops[o].kind == "constant":
+            continue
+        total += 1
+        frames = [(source.file, source.line, source.function), *source.callers]
+        seen = set()
+        for depth, (file, line, function) in enumerate(reversed(frames)):
+            name = (file, function)
+            lines[name] = min(line, lines.get(name, line))
+            depths[name] = max(depth, depths.get(name, depth))
+            if name not in seen:
+                counts[name] += 1
+                seen.add(name)
+    around = [name for name, count in counts.items() if count >= _NEARLY_ALL * total]
+    if not around:
+        return None
+    file, function = max(around, key=lambda name: depths[name])
+    return Source(file, lines[file, function], function)

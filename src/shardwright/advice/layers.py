@@ -1,0 +1,100 @@
+"""Layers that are written out one after another: the stretch of the forward pass that repeats itself.
+
+A layer is a number of ops of the same classes at the same source lines, in the same order, again and again. Where one
+layer ends and the next begins is where least is handed on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.ir.program import Op, Program
+
+_PERIODS_TRIED = 8
+_FEWEST_OPS = 3
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The ops of each layer, in order, all of one region."""
+
+    region: int
+    ops: tuple[tuple[int, ...], ...]
+
+
+def is_forward(op: Op) -> bool:
+    """Of the forward pass of something that is differentiated."""
+    return "jvp(" in op.source.scope and not op.source.backward and not op.source.recomputed
+
+
+def find_layers(program: Program, region: int, body: list[int]) -> Layers | None:
+    """The layers among the ops of a region's body, if most of its work is in such."""
+    free = program.free
+    ops = [o for o in body if is_forward(program.ops[o]) and not all(free[v] for v in program.ops[o].results)]
+    numbers: dict[object, int] = {}
+    keys = np.array(
+        [
+            numbers.setdefault((op.signature, op.source.file, op.source.line), len(numbers))
+            for op in (program.ops[o] for o in ops)
+        ],
+        np.int64,
+    )
+    flops = np.array([program.ops[o].flops for o in ops], np.float64)
+    best: tuple[float, int, int, int] | None = None
+    for period in _periods(keys):
+        start, run = _longest_run(keys[:-period] == keys[period:])
+        if run < period:
+            continue
+        covered = float(flops[start : start + run + period].sum())
+        if best is None or covered > 1.001 * best[0]:
+            best = (covered, period, start, run + period)
+    if best is None or 2 * best[0] < flops.sum() or not best[0]:
+        return None
+    _, period, start, length = best
+    first = start + _best_cut(program, ops, period, start, length)
+    count = (start + length - first) // period
+    if count < 2:
+        return None
+    return Layers(region, tuple([tuple(ops[first + k * period : first + (k + 1) * period]) for k in range(count)]))
+
+
+def _periods(keys: NDArray[np.int64]) -> list[int]:
+    """The commonest distances between ops that are alike, the shortest first."""
+    last: dict[int, int] = {}
+    found: Counter[int] = Counter()
+    for i, key in enumerate(keys.tolist()):
+        if key in last:
+            found[i - last[key]] += 1
+        last[key] = i
+    return sorted(p for p, _ in found.most_common(_PERIODS_TRIED) if p >= _FEWEST_OPS)
+
+
+def _longest_run(same: NDArray[np.bool_]) -> tuple[int, int]:
+    """Where the longest stretch of true begins, and how long it is."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], same.astype(np.int8), [0]))))
+    if not len(edges):
+        return 0, 0
+    starts, stops = edges[::2], edges[1::2]
+    k = int((stops - starts).argmax())
+    return int(starts[k]), int(stops[k] - starts[k])
+
+
+def _best_cut(program: Program, ops: list[int], period: int, start: int, length: int) -> int:
+    """How many ops into the stretch the first layer begins: where least is handed from one to the next."""
+    index = {o: i for i, o in enumerate(ops)}
+    crossing = np.zeros(len(ops) + 1, np.int64)
+    for o, i in index.items():
+        for v in program.ops[o].results:
+            uses = [index[u] for u in program.users[v] if u in index]
+            if uses and not program.free[v]:
+                crossing[i + 1] += program.values[v].bytes  # cut before an op between its maker and its last user
+                crossing[max(uses) + 1] -= program.values[v].bytes
+    handed_on = crossing.cumsum()
+    cuts = [int(handed_on[start + c + period : start + length : period].sum()) for c in range(period)]
+    fewer = [c for c in range(period) if start + c + (length // period) * period > start + length]
+    least = min(cuts[c] for c in range(period) if c not in fewer or len(fewer) == period)
+    return next(c for c in range(period) if cuts[c] == least and (c not in fewer or len(fewer) == period))

@@ -1,0 +1,43 @@
+"""The price of a program that nobody has written: of one state, which is all that is asked of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardwright.advice.draft import ChangedPlaces, Draft
+from shardwright.cost import Cost, CostModel
+from shardwright.cost.model import Family
+from shardwright.spmd.collectives import local_bytes
+from shardwright.spmd.shardings import shard_value
+from shardwright.spmd.state import State
+
+
+def price(model: CostModel, places: ChangedPlaces, state: State) -> Cost:
+    """What a changed program costs in a state of the model's program, with what the model has weighed already."""
+    return _Once(places, model.mesh, model.device, state.whole, assigner=model.assigner).price(state)
+
+
+def least_bytes(model: CostModel, draft: Draft, state: State) -> float:
+    """What a draft needs at least: its new stacks and the arguments, which are there at the same time."""
+    mesh, values = model.mesh, draft.values
+    view = model.view(state.lists)
+    of_value = model.classes.of_value
+    held = sum(model.bytes_in(of_value[v], model.sharding(of_value[v], view)) for v in model.classes.buffers.held)
+    for v in draft.stacks:
+        sharding = shard_value(values[v].shape, draft.groups(v), draft.pairs(v), (), mesh, state.lists)
+        held += local_bytes(values[v].bytes, sharding, mesh)
+    return held
+
+
+class _Once(CostModel):
+    """Prices no state before it is asked to."""
+
+    def _find_families(self) -> list[Family]:
+        self._later = super()._find_families()
+        return []
+
+    def price(self, state: State) -> Cost:
+        view = self.view(state.lists)
+        parts = [family.add_up(view, len(self.at)) for family in self._later]
+        peak = np.sum([part.rows for part in parts], axis=0).max(initial=0)
+        return Cost(sum(p.compute_seconds for p in parts), sum(p.comm_seconds for p in parts), int(peak))
