@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
 from shardwright.analysis.present import human_bytes
 from shardwright.cost import Cost
 from shardwright.errors import InfeasibleError, PinError, TraceError
@@ -19,9 +17,7 @@ from shardwright.traced import Traced
 Again = Callable[[Traced, MeshShape], Cost]
 """The best cost of a program on a mesh, by a short search under the same pins."""
 
-_SHOWN, _HALVINGS, _DOUBLINGS = 4, 4, 3
-_WORTH = 0.05
-"""Of the peak: what recomputing must free to be worth a sentence."""
+_SHOWN, _ADVISED, _HALVINGS, _DOUBLINGS = 4, 2, 4, 3
 _ENOUGH_SECONDS = 30.0
 """Nobody waits longer than that for advice."""
 
@@ -71,24 +67,9 @@ def _donation(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
 
 def _recomputing(smallest: Plan) -> Iterator[str]:
     """What the forward pass keeps for the backward pass could be computed again."""
-    model, program = smallest.costs, smallest.analysis.program
-    state = smallest.partitioned.state
-    view, rows = model.view(state.lists), model.rows(state.lists)
-    position = int(model.at[int(np.argmax(rows))])
-    kept = 0.0
-    for buffer in model.classes.buffers.temporary:
-        v = buffer.value
-        if not buffer.start <= position <= buffer.end or program.values[v].op < 0 or program.source_of(v).backward:
-            continue
-        if any(program.ops[o].source.backward for o in program.users[v]):
-            c = model.classes.of_value[v]
-            kept += model.bytes_in(c, model.sharding(c, view)) * buffer.scale
-    peak = smallest.estimate.peak_bytes
-    if kept > _WORTH * peak:
-        yield (
-            f"jax.checkpoint around the layers, which would free up to {human_bytes(kept)} that are kept for the "
-            f"backward pass: at best {human_bytes(peak - kept)}"
-        )
+    for advice in smallest.advice[:_ADVISED]:
+        if advice.saved_bytes > 0:
+            yield advice.text
 
 
 def _smaller_batch(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:

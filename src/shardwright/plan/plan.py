@@ -28,6 +28,7 @@ from shardwright.space import Decision, Whole, resolve
 from shardwright.spmd import Collective, MeshShape, Partitioned, Places, State, partition_program
 
 if TYPE_CHECKING:
+    from shardwright.advice import Advice
     from shardwright.explain import Explanation
     from shardwright.verify.report import CompilerVerdict, Verdict
 
@@ -102,6 +103,16 @@ class Plan:
     def fits(self) -> bool:
         """By the estimate, a device holds no more than it may."""
         return self.estimate_cost.peak_bytes <= self.memory_bytes
+
+    @cached_property
+    def advice(self) -> tuple[Advice, ...]:
+        """Which ``jax.checkpoint`` to add, drop or change, and what the plan would then cost, best first.
+
+        Worked out when it is asked for; nothing is changed. Empty where nothing would matter.
+        """
+        from shardwright.advice import give_advice
+
+        return give_advice(self)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:

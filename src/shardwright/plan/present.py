@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shardwright.advice import signed
 from shardwright.analysis.describe import ConflictDescription
 from shardwright.analysis.present import human_bytes
 from shardwright.cost.present import human_seconds, place
@@ -27,10 +28,12 @@ _GAP, _EACH = 2, "each device"
 
 
 def plan_table(plan: Plan) -> RenderableType:
-    """Headline, decisions by axis, arguments by pattern, the costliest collectives."""
+    """Headline, decisions by axis, arguments by pattern, the costliest collectives, advice."""
     parts: list[RenderableType] = [*_headline(plan), Text(), *_decisions(plan), Text(), _arguments(plan)]
     if plan.collectives:
         parts += [Text(), _collectives(plan)]
+    if plan.advice:
+        parts += [Text(), _advice(plan)]
     return Group(*parts)
 
 
@@ -192,4 +195,19 @@ def _collectives(plan: Plan) -> Table:
         times, seconds = (sum(found[k] for _, found in left) for k in (0, 1))
         dim = Text("… and smaller", style="dim")
         table.add_row(dim, "", "", f"{int(times):,}", human_seconds(seconds))
+    return table
+
+
+def _advice(plan: Plan) -> Table:
+    """What the plan would cost with other recomputation in the backward pass."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("if the program had", overflow="fold")
+    table.add_column("step", justify="right", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True, style="dim")
+    table.add_column(_EACH, justify="right", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True, style="dim")
+    for a in plan.advice:
+        step = (human_seconds(a.step_seconds), signed(-a.saved_seconds, human_seconds))
+        peak = (human_bytes(a.peak_bytes), signed(-a.saved_bytes, human_bytes))
+        table.add_row(a.action, *step, *peak, style="" if a.fits else "red")
     return table
