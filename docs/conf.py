@@ -45,6 +45,7 @@ PAGES = {
         "reading_a_plan",
         "pins_and_tactics",
         "verifying",
+        "stablehlo",
         "errors",
         "libraries",
         "comparison",
@@ -55,8 +56,19 @@ PAGES = {
     "benchmarks": ["long_context", "benchmarks/*"],
 }
 EXAMPLE = re.compile(r"^\[`?\w+\.py`?\]\(\.\./(examples/\w+\.py)\)$", re.MULTILINE)
-MEMBERS = ("Analysis", "Comparison", "Decision", "Device", "Estimate", "InfeasibleError", "Link", "Plan", "Whole")
-FUNCTIONS = ("partition", "evaluate", "load", "analyse", "compare", "diff")
+MEMBERS = (
+    "Analysis",
+    "Comparison",
+    "Decision",
+    "Device",
+    "Estimate",
+    "InfeasibleError",
+    "Link",
+    "Plan",
+    "StableHLO",
+    "Whole",
+)
+FUNCTIONS = ("partition", "evaluate", "load", "analyse", "compare", "diff", "read_stablehlo")
 
 
 def _for_the_site(app: Any, name: str, source: list[str]) -> None:  # noqa: ARG001 (Sphinx passes itself)

@@ -154,17 +154,6 @@ def test_mistakes_end_with_two(arguments, message):
     assert not result.stdout.replace("importing\n", "")
 
 
-def test_stablehlo_is_not_planned_yet(folder):
-    (folder / "model.mlir").write_text(
-        "module { func.func @main(%0: tensor<8xf32>) -> tensor<8xf32> { return %0 : tensor<8xf32> } }"
-    )
-    result = run("plan", "model.mlir", *CALL[1:])
-    assert result.exit_code == 2
-    assert result.stderr.startswith(
-        "shardwright: model.mlir is a StableHLO file; plan takes a built-in model or package."
-    )
-
-
 def test_interrupts_and_files_of_the_system(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt

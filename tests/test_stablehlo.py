@@ -111,7 +111,10 @@ def test_a_module_is_a_function_with_its_own_names(folder):
     assert module.donate == (0, 1)
     assert [a.shape for a in module.args] == [(32, 64), (64, 32), (16, 32), (16, 32)]
     assert module.__name__ == "locations"
-    assert repr(module) == f"StableHLO({str(module.file)!r}, 4 arguments, 3 results)"
+    assert repr(module) == (
+        f"StableHLO({str(module.file)!r}: params.w.0, params.w.1, batch.x, batch.y -> "
+        "result.0, result.params.w.0, result.params.w.1)"
+    )
     inputs = [np.full(a.shape, 0.01, a.dtype) for a in module.args]
     value, params = jax.jit(train_step)({"w": inputs[:2]}, {"x": inputs[2], "y": inputs[3]})
     for mine, theirs in zip(jax.jit(module)(*inputs), [value, *params["w"]], strict=True):
@@ -192,7 +195,7 @@ def undone(before, after):
 def test_a_text_written_by_hand_stays_as_it_is(tmp_path):
     file = tmp_path / "hand.mlir"
     file.write_text(HAND)
-    plan = planned(file, [("data", "arg0[0]"), ("data", "arg1[1]")])
+    plan = planned(file, [("data", "x[0]"), ("data", "first[1]")])
     assert annotated(plan, tmp_path).decode() == HAND_ANNOTATED
 
 
@@ -226,7 +229,7 @@ func.func @predict(%x: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"d
 def test_other_formatting_is_printed_by_mlir(tmp_path):
     file = tmp_path / "wrapped.mlir"
     file.write_text(HAND.replace(" : (tensor", "\n : (tensor"))
-    text = annotated(planned(file, [("data", "arg0[0]")]), tmp_path).decode()
+    text = annotated(planned(file, [("data", "x[0]")]), tmp_path).decode()
     assert text.startswith("module {\n  sdy.mesh @mesh")
     assert "%0 = stablehlo.dot %arg0, %arg1" in text
 
@@ -306,7 +309,7 @@ def test_a_buffer_is_not_shared_by_what_is_split_differently(tmp_path):
   return %0 : tensor<8x8xf32>
 }
 """)
-    data = annotated(plan := planned(file, [("data", "arg0[0]")]), tmp_path)
+    data = annotated(plan := planned(file, [("data", "a[0]")]), tmp_path)
     assert plan.donate == (0,)
     assert b"tf.aliasing_output" not in data
     assert b"{jax.buffer_donor = true, sdy.sharding" in data
@@ -328,7 +331,7 @@ def test_rules_of_the_module_stay_and_names_are_not_taken_twice(tmp_path):
   }}
 }}
 """)
-    text = annotated(planned(file, [("data", "arg0[0]")]), tmp_path).decode()
+    text = annotated(planned(file, [("data", "x[0]")]), tmp_path).decode()
     assert text.count(rule) == 1
     assert "sdy.mesh @mesh_0 = " in text
     assert "func.func private @mesh(%a: tensor<16x8xf32>) -> tensor<16x8xf32> {" in text
@@ -358,11 +361,11 @@ BEFORE_THAT = "give the module from before that, and pin what is decided."
         ),
         (
             "func.func @main(%a: !stablehlo.token) { return }",
-            "bad.mlir: arg0 is a !stablehlo.token, which is no array; take it out of the module.",
+            "bad.mlir: a is a !stablehlo.token, which is no array; take it out of the module.",
         ),
         (
             "func.func @main(%a: tensor<2xi7>) { return }",
-            "bad.mlir: arg0 is a tensor<2xi7>, whose type JAX does not have.",
+            "bad.mlir: a is a tensor<2xi7>, whose type JAX does not have.",
         ),
         (
             'sdy.mesh @m = <["x"=2]>\nfunc.func @main(%a: tensor<2xf32> '

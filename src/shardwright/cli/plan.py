@@ -76,7 +76,7 @@ def plan(
     as a page, judged by the TPU compiler:
       … --report plan.html --verify tpu:v5e:4x4
     a module of any framework, with its shardings written into it:
-      shardwright plan model.mlir --mesh data=4,model=2 --device tpu-v5e --output sharded.mlir
+      shardwright plan model.mlir --mesh data=8 --output sharded.mlir
     memory against time, as a table and as a page:
       … --pareto front.html
     for programs, and as Python to paste:

@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from shardwright import _jax
 
 _KEYS = re.compile(r"""\['([^']*)'\]|\["([^"]*)"\]|\[(?:<flat index )?(\d+)>?\]|\.([A-Za-z_]\w*)""")
+_PLACE = re.compile(r'loc\("-":(\d+):(\d+)\)')
+"""Where the parser found it, in what it was given."""
+_VALUE = re.compile(rb"%([A-Za-z_][\w$.-]*)")
 ALIAS = "tf.aliasing_output"
 """On an argument: the number of the result that takes its place, and its buffer."""
 _PATH = re.compile(rf"([A-Za-z_]\w*)((?:{_KEYS.pattern})*)")
 
 
-def argument_names(main: Any) -> list[str]:
-    """The names in the arguments' locations, where JAX writes ``params['w']``; else ``arg0``, ``arg1`` and so on."""
+def argument_names(main: Any, data: bytes = b"") -> list[str]:
+    """The names of a main function's arguments, from where in a text (``data``) they are told, or from their locations.
+
+    There JAX writes ``params['w']``. Without either they are ``arg0``, ``arg1`` and so on.
+    """
+    lines = data.split(b"\n") if data[:4] != _jax.BYTECODE else []
     names = []
     for i, argument in enumerate(main.regions[0].blocks[0].arguments):
         text = str(argument.location)
-        plain = text.startswith('loc("') and text.endswith('")')
-        names.append(dotted(text[5:-2]) if plain else f"arg{i}")
+        place = _PLACE.fullmatch(text)
+        line = lines[int(place[1]) - 1] if place and int(place[1]) <= len(lines) else b""
+        written = _VALUE.match(line, int(place[2]) - 1) if place else None
+        if written:
+            names.append(written[1].decode())
+        else:
+            plain = text.startswith('loc("') and text.endswith('")')
+            names.append(dotted(text[5:-2]) if plain else f"arg{i}")
     return names if len(set(names)) == len(names) else [f"arg{i}" for i in range(len(names))]
 
 
-def result_names(main: Any, count: int) -> list[str]:
+def result_names(main: Any, arguments: Sequence[str], count: int) -> list[str]:
     """What results are called: one in an argument's place after it, others by ``jax.result_info``, else by number."""
     numbered = [f"result.{i}" for i in range(count)]
     names = list(numbered)
     for i, attributes in enumerate(attributes_of(main, "res_attrs")):
         if "jax.result_info" in attributes:
             names[i] = dotted(_jax.ir.StringAttr(attributes["jax.result_info"]).value) or names[i]
-    for name, attributes in zip(argument_names(main), attributes_of(main, "arg_attrs"), strict=False):
+    for name, attributes in zip(arguments, attributes_of(main, "arg_attrs"), strict=False):
         if ALIAS in attributes:
             names[_jax.ir.IntegerAttr(attributes[ALIAS]).value] = f"result.{name}"
     return names if len(set(names)) == count else numbered

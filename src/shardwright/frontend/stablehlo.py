@@ -88,7 +88,7 @@ class StableHLO:
         return results
 
     def __repr__(self) -> str:
-        return f"StableHLO({str(self.file)!r}, {len(self.args)} arguments, {len(self.results)} results)"
+        return f"StableHLO({str(self.file)!r}: {', '.join(self.argument_names)} -> {', '.join(self.result_names)})"
 
     @cached_property
     def _exported(self) -> export.Exported:
@@ -122,8 +122,8 @@ def read_stablehlo(path: str | os.PathLike[str]) -> StableHLO:
             main = main_of(module)
             _refuse_sharded(module)
             block = main.regions[0].blocks[0]
-            names, returned = argument_names(main), list(block.operations)[-1].operation.operands
-            results = result_names(main, len(returned))
+            names, returned = argument_names(main, data), list(block.operations)[-1].operation.operands
+            results = result_names(main, names, len(returned))
             return StableHLO(
                 file,
                 data,
@@ -144,10 +144,11 @@ def stablehlo_program(
 ) -> Program:
     """Read a module's program alone; it may hold what JAX cannot call, and be sharded already."""
     file = Path(path)
-    module = _parsed(file, _read(file))
+    data = _read(file)
+    module = _parsed(file, data)
     try:
         with module.context:
-            names = argument_names(main_of(module))
+            names = argument_names(main_of(module), data)
         return read_module(
             module,
             name=file.stem,
