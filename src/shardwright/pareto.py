@@ -14,7 +14,6 @@ from shardwright.devices import Device, find_device, parse_bytes
 from shardwright.front import Front, Point
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
-from shardwright.partition import Wish
 from shardwright.plan import Plan
 from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import check_specs
@@ -22,6 +21,7 @@ from shardwright.search import AS_GOOD, Outcome, complexity, without_idle
 from shardwright.space import describe
 from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced
+from shardwright.wish import Wish
 
 _TIGHTER = 0.8
 _MOST_LIMITS = 8

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from shardwright._collector import collector_paused
 from shardwright._progress import search_bar
-from shardwright.cost import Cost, CostModel
-from shardwright.devices import Device, find_device, parse_bytes
+from shardwright.devices import Device, parse_bytes
 from shardwright.frontend.trace import lowering_platform
 from shardwright.infeasible import infeasible
 from shardwright.ir.loops import TripCounts
+from shardwright.machine import find_machine
+from shardwright.meshes import search_meshes
 from shardwright.plan import Plan
-from shardwright.plan.mesh import mesh_shape
-from shardwright.plan.pins import as_decisions, check_specs, replicated
+from shardwright.plan.pins import check_specs
 from shardwright.rerank import FEW_COMPILED, FEW_EXPLICIT, by_compiler, by_shardy, close_to_best
-from shardwright.search import Outcome, find_keepers, find_state
-from shardwright.space import describe, resolve
-from shardwright.spmd import MeshShape, State
+from shardwright.space import describe
+from shardwright.spmd import State
 from shardwright.traced import Traced
-
-_SHORT_SECONDS = 2.0
+from shardwright.wish import Wish
 
 
 def partition(
@@ -48,7 +44,9 @@ def partition(
     Args:
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``; only shapes are looked at.
-        mesh: a dict such as ``{"data": 4, "model": 4}``, a jax ``Mesh`` or ``AbstractMesh``.
+        mesh: a dict such as ``{"data": 4, "model": 4}``, a jax ``Mesh`` or ``AbstractMesh``; or a number of devices, or
+            devices by where they are (``"tpu:v5e:4x4"``, ``"gpu:a100-80:2x8"``): then the mesh's shape is chosen with
+            the plan, and ``plan.meshes`` tells of the others.
         device: a preset's name such as ``"tpu-v5e"`` (``shardwright devices`` lists them) or a ``sw.Device``; by
             default what JAX's default backend runs on.
         memory: bytes that a device may hold, or ``"12GiB"``; by default what is usable of the device's memory.
@@ -72,20 +70,26 @@ def partition(
         PinError: a pin names what is not there, or clashes with another.
 
     """
-    found, shape = find_device(device), mesh_shape(mesh)
+    machine = find_machine(mesh, device, pin)
+    found = machine.device
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
     traced = Traced.of(fn, args, donate, platform or lowering_platform(found.platform), trip_counts, rules)
     wish = Wish(found, limit_bytes, pin, replicate)
 
     with search_bar(progress, seconds, limit_bytes) as watch:
-        few = FEW_EXPLICIT if rerank is None else FEW_COMPILED
-        costs, outcome = wish.search(
-            traced, shape, seconds=seconds, simulations=simulations, seed=seed, few=few, watch=watch
-        )
+        budget = {
+            "simulations": simulations,
+            "seed": seed,
+            "few": FEW_EXPLICIT if rerank is None else FEW_COMPILED,
+            "watch": watch,
+        }
+        shape, costs, outcome, meshes = search_meshes(wish, traced, machine.shapes, seconds, budget)
 
     def plan_of(state: State) -> Plan:
         words = describe(traced.analysis, shape, state)
-        return traced.plan(shape, found, limit_bytes, words, state=state, costs=costs, search=outcome.search)
+        return traced.plan(
+            shape, found, limit_bytes, words, state=state, costs=costs, search=outcome.search, meshes=meshes
+        )
 
     if not outcome.few:
         raise infeasible(traced, plan_of(outcome.best), wish.best_cost)
@@ -95,38 +99,3 @@ def partition(
     if rerank is not None:
         return by_compiler(list(plans.values()), rerank, progress)
     return by_shardy(traced.module, list(plans.values()), plans[outcome.simple])
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What a plan must respect: the devices, their memory, and what the user has decided."""
-
-    device: Device
-    limit_bytes: int
-    pin: Any = None
-    replicate: Any = ()
-
-    def search(
-        self, traced: Traced, mesh: MeshShape, *, costs: CostModel | None = None, **budget: Any
-    ) -> tuple[CostModel, Outcome]:
-        """The best state of a program on a mesh, and what prices it: by ``costs`` of an earlier search, if given."""
-        analysis = traced.analysis
-        kept_axes, kept_arguments = replicated(analysis, mesh, self.replicate, self.pin)
-        start = resolve(analysis, mesh, as_decisions(analysis, mesh, [kept_arguments, self.pin]))
-        whole, keepers = find_keepers(analysis, start.whole)
-        with collector_paused():
-            costs = costs or CostModel(traced.places, mesh, self.device, whole)
-            outcome = find_state(
-                analysis,
-                costs,
-                State(start.lists, whole),
-                self.limit_bytes,
-                keepers=keepers,
-                kept=kept_axes,
-                **budget,
-            )
-        return costs, outcome
-
-    def best_cost(self, traced: Traced, mesh: MeshShape) -> Cost:
-        """The cost of what a short search finds."""
-        return self.search(traced, mesh, simulations=1, seconds=_SHORT_SECONDS)[1].cost

@@ -73,6 +73,17 @@ class FamilyPart(NamedTuple):
     rows: Rows
 
 
+class Points(NamedTuple):
+    """Where memory is looked at: the positions, which class of kernel runs there, and how many buffers are alive.
+
+    Buffers are counted by the class of their value and their scale.
+    """
+
+    at: Rows
+    kinds: Rows
+    columns: dict[tuple[int, float], Rows]
+
+
 class OpPrice(NamedTuple):
     """How an op runs in a state, and what it asks of the device: see ``compute``."""
 
@@ -171,7 +182,8 @@ def project(lists: Lists, groups: frozenset[int]) -> Lists:
 class CostModel:
     """Costs of states of one program on one mesh of devices. ``evaluate`` is the fast way in.
 
-    An ``assigner`` that has seen the same classes of ops on this mesh need not weigh them again.
+    An ``assigner`` that has seen the same classes of ops on this mesh need not weigh them again. ``like`` prices the
+    same program on another mesh: what does not depend on the mesh is taken from it.
     """
 
     def __init__(
@@ -182,18 +194,25 @@ class CostModel:
         whole: tuple[frozenset[int], ...] = (),
         fixed: Sequence[Sharding] | None = None,
         assigner: Assigner | None = None,
+        like: CostModel | None = None,
     ) -> None:
-        self.mesh, self.device = mesh, device
-        self.classes = Classes(places, whole, device.platform, fixed)
+        self.mesh, self.device, self.whole = mesh, device, whole
+        if like is not None and (like.whole != whole or like.device.platform != device.platform or fixed is not None):
+            like = None
+        self.classes: Classes = like.classes if like is not None else Classes(places, whole, device.platform, fixed)
         self.prices = DevicePrices.of(device, mesh)
         self.assigner = assigner or Assigner(mesh, self.prices)
         self._parts_seen: dict[tuple[int, Lists], int] = {}
         self._shardings: dict[tuple[int, int], Sharding] = {}
         self._op_prices: list[dict[int, OpPrice]] = [{} for _ in self.classes.ops.keys]
         self._by_problem: dict[tuple[int, Problem], OpPrice] = {}
-        self._work: dict[tuple[int, tuple[int, ...]], tuple[float, float, tuple[float, ...], float]] = {}
+        # Into how many parts each factor is split says what is left to do, on any mesh of the same device.
+        self._work: dict[tuple[int, tuple[int, ...]], tuple[float, float, tuple[float, ...], float]] = (
+            like._work if like is not None and like.device == device else {}
+        )
         self._allowed: dict[tuple[int, tuple[int, ...], int, frozenset[int]], tuple[int, ...]] = {}
-        self._points()
+        self.points: Points = self._points() if like is None else like.points
+        self.at, self.kinds, self.columns = self.points
         self.families = self._find_families()
         self._of_group: dict[int, list[int]] = {}
         for f, family in enumerate(self.families):
@@ -343,9 +362,14 @@ class CostModel:
         values = self.classes.values.keys
         shapes = [(values[v].shape, values[v].dtype) for v in (*c.operands, *c.results)]
         a = self.assigner.assign(op, problem, shapes)
-        known = self._work.get((c.signature, a.factors))
+        parts = [1] * len(op.rule.sizes)
+        for axis, factor in enumerate(a.factors):
+            if factor >= 0:
+                parts[factor] *= self.mesh.sizes[axis]
+        key = (c.signature, tuple(parts))
+        known = self._work.get(key)
         if known is None:
-            known = self._work[c.signature, a.factors] = self._op_work(op_class, a)
+            known = self._work[key] = self._op_work(op_class, a)
         return OpPrice(a, *known, a.after_seconds, self._unmoved_bytes(op_class, a))
 
     def _op_work(self, op_class: int, a: Assignment) -> tuple[float, float, tuple[float, ...], float]:
@@ -456,8 +480,8 @@ class CostModel:
 
     # Points and families.
 
-    def _points(self) -> None:
-        """Where memory is looked at: the positions, and which class of kernel runs there."""
+    def _points(self) -> Points:
+        """Where memory is looked at."""
         classes = self.classes
         kinds, roots = [], []
         for k, members in enumerate(classes.kernel_classes.members):
@@ -471,8 +495,8 @@ class CostModel:
             columns.setdefault((classes.of_value[buffer.value], buffer.scale), []).append((buffer.start, buffer.end))
         counts = [coverage(at, *zip(*spans, strict=True)) for spans in columns.values()]
         left = extreme_points(at, kinds, counts)
-        self.at, self.kinds = at[left], np.array(kinds)[left]
-        self.columns = {key: column[left] for key, column in zip(columns, counts, strict=True)}
+        alive = {key: column[left] for key, column in zip(columns, counts, strict=True)}
+        return Points(at[left], np.array(kinds)[left], alive)
 
     def _find_families(self) -> list[Family]:
         classes = self.classes

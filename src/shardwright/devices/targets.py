@@ -1,4 +1,4 @@
-"""Devices by where they are: ``tpu:v5e:4x4``, ``tpu:v5e:2x4x4`` (two slices), ``gpu:a100-80:2x8`` (two nodes), ``cpu``."""
+"""Devices by where they are: ``tpu:v5e:4x4``, ``tpu:v5e:2x4x4`` (two slices), ``gpu:a100-80:2x8`` (two nodes)."""
 
 from __future__ import annotations
 
@@ -37,13 +37,17 @@ class Target:
 
     @property
     def placed_device(self) -> Device:
-        """The preset, told the shape of its slices, or how many of it share a node."""
+        """The preset where it is."""
+        return self.placed(self.device)
+
+    def placed(self, device: Device) -> Device:
+        """A device, told the shape of its slices, or how many of it share a node."""
         if self.platform == "tpu":
-            return replace(self.device, slice_shape=self.shape)
-        if self.platform == "cuda":
-            node, *rest = self.device.links
-            return replace(self.device, links=(replace(node, devices=self.shape[1]), *rest))
-        return self.device
+            return replace(device, slice_shape=self.shape)
+        if self.platform == "cuda" and device.links:
+            node, *rest = device.links
+            return replace(device, links=(replace(node, devices=self.shape[1]), *rest))
+        return device
 
     @property
     def topology(self) -> str:

@@ -29,6 +29,21 @@ def as_decisions(analysis: Analysis, mesh: MeshShape, pins: Pin) -> list[Decisio
     return out
 
 
+def named_axes(pins: Pin) -> tuple[str, ...]:
+    """The axes that pins speak of, in the order in which they do."""
+    out: list[str] = []
+    for pin in _flat(pins):
+        if isinstance(pin, (Decision, Whole)):
+            out.append(pin.axis)
+        elif isinstance(pin, str):
+            out += [axis.strip() for axis in pin.partition(":")[2].split(",")]
+        elif isinstance(pin, tuple):
+            out.append(pin[0])
+        else:
+            out += [axis for spec in pin.values() if isinstance(spec, PartitionSpec) for e in spec for axis in _axes(e)]
+    return tuple(dict.fromkeys(axis for axis in out if axis))
+
+
 def check_specs(partitioned: Partitioned, pins: Pin) -> None:
     """Every spec that was pinned must be what came out; else the message names what took its place."""
     program, names = partitioned.program, partitioned.mesh.names

@@ -21,6 +21,7 @@ from shardwright.frontend.paths import function_name, leaf_paths, parameter_name
 from shardwright.frontend.static import Opened, Sealed, opened
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.build import ReadModule
+from shardwright.plan.choices import MeshChoice
 from shardwright.plan.mesh import check_mesh, device_mesh
 from shardwright.plan.placement import place
 from shardwright.search import Search
@@ -58,6 +59,8 @@ class Plan:
     """What the compiler made of it, where plans were ranked by the compiler."""
     alternatives: tuple[Plan, ...] = ()
     """Where plans were ranked by the compiler, the others, best first."""
+    meshes: tuple[MeshChoice, ...] = ()
+    """Where the mesh's shape was chosen too, this one and the others, best first."""
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -271,6 +274,7 @@ def make_plan(
     options: Mapping[str, Any],
     costs: CostModel | None = None,
     search: Search | None = None,
+    meshes: tuple[MeshChoice, ...] = (),
 ) -> Plan:
     """Partition an analysed program in a state; ``decisions`` are the state in words."""
     prices = costs.prices if costs is not None else DevicePrices.of(device, mesh)
@@ -287,6 +291,7 @@ def make_plan(
         tuple(donate),
         dict(options),
         search,
+        meshes=meshes,
     )
     if costs is not None:
         plan.__dict__["costs"] = costs

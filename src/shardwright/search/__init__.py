@@ -1,6 +1,7 @@
 """The search: from what there is to decide to the best state under a memory limit."""
 
 from shardwright.search.actions import Actions, Pruned, find_actions
+from shardwright.search.glance import Glance
 from shardwright.search.scores import Milestone
 from shardwright.search.search import Outcome, Search, find_state
 from shardwright.search.simplify import AS_GOOD, complexity, without_idle
@@ -9,6 +10,7 @@ from shardwright.search.space import Keepers, Space, find_keepers
 __all__ = [
     "AS_GOOD",
     "Actions",
+    "Glance",
     "Keepers",
     "Milestone",
     "Outcome",

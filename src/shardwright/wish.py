@@ -1,0 +1,64 @@
+"""What a plan must respect, and the search for one that does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright._collector import collector_paused
+from shardwright.cost import Cost, CostModel
+from shardwright.devices import Device
+from shardwright.plan.pins import as_decisions, replicated
+from shardwright.search import Glance, Keepers, Outcome, find_keepers, find_state
+from shardwright.space import resolve
+from shardwright.spmd import MeshShape, State
+from shardwright.traced import Traced
+
+_SHORT_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a plan must respect: the devices, their memory, and what the user has decided."""
+
+    device: Device
+    limit_bytes: int
+    pin: Any = None
+    replicate: Any = ()
+
+    def search(
+        self,
+        traced: Traced,
+        mesh: MeshShape,
+        *,
+        costs: CostModel | None = None,
+        like: CostModel | None = None,
+        **budget: Any,
+    ) -> tuple[CostModel, Outcome]:
+        """The best state of a program on a mesh, and what prices it.
+
+        ``costs`` are those of an earlier search on this mesh, ``like`` those of one on another.
+        """
+        pinned, keepers, kept = self._start(traced, mesh)
+        with collector_paused():
+            costs = costs or CostModel(traced.places, mesh, self.device, pinned.whole, like=like)
+            outcome = find_state(traced.analysis, costs, pinned, self.limit_bytes, keepers=keepers, kept=kept, **budget)
+        return costs, outcome
+
+    def glance(self, traced: Traced, mesh: MeshShape, like: CostModel | None, deadline: float) -> Glance:
+        """At the states of a program on a mesh."""
+        pinned, keepers, kept = self._start(traced, mesh)
+        costs = CostModel(traced.places, mesh, self.device, pinned.whole, like=like)
+        return Glance(traced.analysis, costs, pinned, self.limit_bytes, keepers, kept, deadline=deadline)
+
+    def best_cost(self, traced: Traced, mesh: MeshShape) -> Cost:
+        """The cost of what a short search finds."""
+        return self.search(traced, mesh, simulations=1, seconds=_SHORT_SECONDS)[1].cost
+
+    def _start(self, traced: Traced, mesh: MeshShape) -> tuple[State, Keepers, dict[str, str]]:
+        """What is decided already, what the search may keep whole, and the axes that it must not touch."""
+        analysis = traced.analysis
+        kept_axes, kept_arguments = replicated(analysis, mesh, self.replicate, self.pin)
+        start = resolve(analysis, mesh, as_decisions(analysis, mesh, [kept_arguments, self.pin]))
+        whole, keepers = find_keepers(analysis, start.whole)
+        return State(start.lists, whole), keepers, dict(kept_axes)
