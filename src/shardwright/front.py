@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, overload
 
 from rich.console import Group, RenderableType
@@ -22,6 +23,7 @@ from shardwright.plan.known import common_names
 from shardwright.plan.present import exact_bytes
 from shardwright.spmd import State
 
+_MOST_DECISIONS = 2
 FASTEST, FITTING, SMALLEST = "fastest", "fastest that fits", "smallest"
 
 
@@ -100,13 +102,15 @@ class Front:
             del special[FITTING]
         return [mark for mark, marked in special.items() if marked is plan]
 
-    def called(self, plan: Plan) -> str:
-        """What a plan is commonly called: axes that do the same together, axes without a name by their dimensions."""
-        axes_of: dict[str, list[str]] = defaultdict(list)
-        for axis, names in common_names(plan).items():
-            own = [str(d).removeprefix(f"{axis}: ") for d in plan.decisions if d.axis == axis]
-            axes_of["; ".join(names) or ", ".join(own) or "unused"].append(axis)
-        return "; ".join(f"{', '.join(axes)}: {what}" for what, axes in axes_of.items())
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What each plan is commonly called; of two that are called the same, how the second differs."""
+        out: list[str] = []
+        called = [_called(plan) for plan in self.plans]
+        for k, (plan, name) in enumerate(zip(self.plans, called, strict=True)):
+            same = [other for other, its in zip(self.plans[:k], called, strict=False) if its == name]
+            out.append(f"{name} ({_difference(plan, same[-1])})" if same else name)
+        return tuple(out)
 
     @property
     def verdict(self) -> str:
@@ -153,6 +157,25 @@ def _row_dict(front: Front, plan: Plan) -> dict[str, Any]:
     }
 
 
+def _called(plan: Plan) -> str:
+    """Axes that do the same together, axes without a name by their dimensions."""
+    axes_of: dict[str, list[str]] = defaultdict(list)
+    for axis, names in common_names(plan).items():
+        own = [str(d).removeprefix(f"{axis}: ") for d in plan.decisions if d.axis == axis]
+        axes_of["; ".join(names) or ", ".join(own) or "unused"].append(axis)
+    return "; ".join(f"{', '.join(axes)}: {what}" for what, axes in axes_of.items())
+
+
+def _difference(plan: Plan, other: Plan) -> str:
+    """Decisions that one has and the other lacks."""
+    parts = []
+    for word, one, two in (("with", plan, other), ("without", other, plan)):
+        found = [str(decision) for decision in one.decisions if decision not in two.decisions]
+        more = f" and {len(found) - _MOST_DECISIONS} more" if len(found) > _MOST_DECISIONS else ""
+        parts += [f"{word} {', '.join(found[:_MOST_DECISIONS])}{more}"] if found else []
+    return "; ".join(parts) or "the same decisions in another order"
+
+
 def front_table(front: Front) -> RenderableType:
     """A row a plan: step, memory, its part of the device's, what it is called, and what is special about it."""
     first = front.fastest
@@ -165,14 +188,14 @@ def front_table(front: Front) -> RenderableType:
     table.add_column("")
     table.add_column("what it is", overflow="fold")
     table.add_column("")
-    for plan in front:
+    for plan, name in zip(front, front.names, strict=True):
         cost = plan.estimate_cost
         table.add_row(
             human_seconds(cost.step_seconds),
             human_bytes(cost.peak_bytes),
             f"{100 * cost.peak_bytes / max(front.memory_bytes, 1):.0f}%",
             "fits" if plan.fits else "does not fit",
-            front.called(plan),
+            name,
             ", ".join(front.marks(plan)),
             style="bold" if plan is front.fitting else "" if plan.fits else "dim",
         )

@@ -11,18 +11,17 @@ from shardwright.cost import CostModel
 from shardwright.errors import DeviceError, PinError, TraceError
 from shardwright.fit.dimension import Dimension, resized
 from shardwright.fit.found import DEVICES, SIZE, Tried
-from shardwright.partition import Wish
 from shardwright.plan import Plan
 from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best
 from shardwright.search import Outcome
 from shardwright.space import describe
 from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced
+from shardwright.wish import Wish
 
 _SIMULATIONS = 20
 """Of the tree search of a try: tactics and local changes find what is small."""
 _SMALLEST = 1
-_FITS = "fits, with the first plan that does"
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Attempts:
             self.made[key] = found
             needed, limit = int(found.outcome.cost.peak_bytes), self.wish.limit_bytes
             over = f"does not fit: the smallest plan found is over by {human_bytes(needed - limit)}"
-            self._note(question, size, mesh, needed, needed <= limit, _FITS if needed <= limit else over)
+            self._note(question, size, mesh, needed, needed <= limit, "fits" if needed <= limit else over)
         return self.made[key]
 
     def at(self, size: int) -> Traced:

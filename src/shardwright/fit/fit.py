@@ -18,12 +18,12 @@ from shardwright.fit.largest import largest
 from shardwright.fit.meshes import meshes_of
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
-from shardwright.partition import Wish
 from shardwright.plan import Plan
 from shardwright.plan.mesh import mesh_shape
 from shardwright.spmd import MeshShape
 from shardwright.traced import Traced
 from shardwright.verify.report import CompilerVerdict
+from shardwright.wish import Wish
 
 
 def fit(

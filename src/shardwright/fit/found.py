@@ -101,7 +101,7 @@ def fit_table(found: Fit) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(found.dimension, justify="right", overflow="fold")
     table.add_column("devices", justify="right", no_wrap=True)
-    table.add_column("memory", justify="right", no_wrap=True)
+    table.add_column("a plan of", justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
     for tried in sorted(found.tried, key=lambda t: ((SIZE, COMPILED, DEVICES).index(t.question), t.size, t.devices)):
         needed = "" if tried.needed_bytes is None else human_bytes(tried.needed_bytes)

@@ -8,16 +8,16 @@ Ask = Callable[[int], bool | None]
 """Whether a size fits; None where there is no such size."""
 
 _MOST_DOUBLINGS = 20
-_COARSE = 8
-"""A step is too coarse where the answer is less than so many of them."""
+_COARSE, _FINE = 8, 64
+"""A step is too coarse where the answer is less than so many of them, and needlessly fine where it is more."""
 
 
 def largest(ask: Ask, given: int, step: int) -> int | None:
-    """The largest multiple of a step that fits, or of a part of the step where that is too coarse; None if none does.
+    """The largest multiple of a step that fits, within a 64th, or of a part of the step where that is too coarse.
 
-    ``given`` is asked about first and may be the answer whatever the step. Sizes are doubled up to one that does not
-    fit, or halved down to one that does; what lies between is halved. Larger sizes are taken to need more, but what is
-    returned was asked about.
+    None if none does. ``given`` is asked about first and may be the answer whatever the step. Sizes are doubled up to
+    one that does not fit, or halved down to one that does; what lies between is halved. Larger sizes are taken to need
+    more, but what is returned was asked about.
     """
     low, high = _bounds(ask, given, step)
     while low is not None and high is not None:
@@ -34,10 +34,7 @@ def _bounds(ask: Ask, given: int, step: int) -> tuple[int | None, int | None]:
         low = given
         for _ in range(_MOST_DOUBLINGS):
             high = _down(2 * low, step)
-            answer = ask(high)
-            if answer is None:
-                return low, high
-            if not answer:
+            if not ask(high):
                 return low, high
             low = high
         return low, None
@@ -51,7 +48,7 @@ def _bounds(ask: Ask, given: int, step: int) -> tuple[int | None, int | None]:
 
 def _narrowed(ask: Ask, low: int, high: int, step: int) -> tuple[int, int]:
     """The largest multiple of the step below ``high`` that fits, and the next above it, which does not."""
-    while (inside := _inside(low, high, step)) is not None:
+    while high - low > low // _FINE and (inside := _inside(low, high, step)) is not None:
         answer = ask(inside)
         if answer is None:
             # There is no such size: look for one on either side of it.

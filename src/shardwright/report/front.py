@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,10 @@ from shardwright.report.table import Cell, Table, duration, make_table, ratio, s
 
 if TYPE_CHECKING:
     from shardwright.front import Front
-    from shardwright.plan import Plan
 
 _PIXELS, _WORDS = 420, 90
 _MOST_DECISIONS = 14
+_LOGARITHMIC_FROM = 4.0
 _KEYS = {True: Key("fits", "--compute", "filled"), False: Key("does not fit", "--compute", "open")}
 
 
@@ -79,7 +80,7 @@ def front_plot(front: Front) -> Plot:
                 "y": [steps[k] for k in chosen],
                 "text": [", ".join(front.marks(front[k])) for k in chosen],
                 "textposition": "top right",
-                "hovertext": [_hover(front, front[k]) for k in chosen],
+                "hovertext": [_hover(front, k) for k in chosen],
                 "marker": {
                     "size": 11,
                     "color": "--compute" if fits else "--page",
@@ -91,8 +92,8 @@ def front_plot(front: Front) -> Plot:
     limit = front.memory_bytes / scale
     layout: Spec = {
         "hovermode": "closest",
-        "xaxis": {"title": {"text": f"memory of each device in {unit}, logarithmic"}, **_logarithmic(memory)},
-        "yaxis": {"title": {"text": f"step in {time_unit}, logarithmic"}, **_logarithmic(steps)},
+        "xaxis": _axis(f"memory of each device in {unit}", memory),
+        "yaxis": _axis(f"step in {time_unit}", steps),
     }
     if min(memory) < limit < max(memory):
         layout["shapes"] = [
@@ -107,20 +108,31 @@ def front_plot(front: Front) -> Plot:
                 "line": {"color": "--soft", "width": 1, "dash": "dash"},
             }
         ]
+        place = math.log10(limit) if layout["xaxis"].get("type") == "log" else limit
+        words = f"a device's {exact_bytes(front.memory_bytes)}"
+        layout["annotations"] = [
+            {"x": place, "y": 1, "yref": "paper", "text": words, "showarrow": False, "xanchor": "left", "xshift": 5}
+        ]
     label = f"{len(front)} plans, from {steps[0]:.3g} {time_unit} and {memory[0]:.3g} {unit} on."
     return Plot("front-plot", label, _PIXELS, {"data": data, "layout": layout}, tuple(_KEYS[fits] for fits in met))
 
 
-def _logarithmic(values: list[float]) -> Spec:
-    return logarithmic(max(min(values), 1e-9), max(max(values), 1e-9))
+def _axis(title: str, values: list[float]) -> Spec:
+    """Logarithmic where values differ by much."""
+    lowest, highest = min(values), max(values)
+    if highest > _LOGARITHMIC_FROM * lowest > 0:
+        return {"title": {"text": f"{title}, logarithmic"}, **logarithmic(lowest, highest)}
+    room = 0.1 * (highest - lowest) or 0.5 * highest or 1.0
+    return {"title": {"text": title}, "range": [lowest - room, highest + room]}
 
 
-def _hover(front: Front, plan: Plan) -> str:
+def _hover(front: Front, number: int) -> str:
     """Figures, names and decisions, as Plotly shows them."""
+    plan, name = front[number], front.names[number]
     cost = plan.estimate_cost
     part = f"{100 * cost.peak_bytes / max(front.memory_bytes, 1):.0f}%"
     lines = [f"<b>{duration(cost.step_seconds).text}, {size(cost.peak_bytes).text}</b> ({part} of the device)"]
-    lines += [escaped(line) for line in front.called(plan).split("; ")]
+    lines += [escaped(line) for line in name.split("; ")]
     words = [escaped(_cut(str(decision))) for decision in plan.decisions]
     more = [f"… and {len(words) - _MOST_DECISIONS} more"] if len(words) > _MOST_DECISIONS else []
     return "<br>".join([*lines, "", *words[:_MOST_DECISIONS], *more])
@@ -140,11 +152,11 @@ def _table(front: Front) -> Table:
             size(cost.peak_bytes, largest),
             ratio(100 * cost.peak_bytes / max(front.memory_bytes, 1), "{:.0f}%"),
             text("yes" if plan.fits else "no"),
-            text(front.called(plan)),
+            text(name),
             text("; ".join(map(str, plan.decisions))),
             text(", ".join(front.marks(plan))),
         )
-        for plan, cost in zip(front, costs, strict=True)
+        for plan, cost, name in zip(front, costs, front.names, strict=True)
     ]
     columns = "step:number, memory:number, of the device:number, fits, what it is:words, decisions:words, "
     return make_table("plans", "The plans, fastest first", f"{columns}marks:words", rows)
