@@ -412,6 +412,7 @@ def test_64_bits_are_kept_for_a_command_alone():
     )
     assert result.exit_code == 0
     assert "i64[8,8]" in result.stdout
+    assert re.search(r"pytorch_block\.mlir(, backward)?$", result.stdout, re.M)  # a file that tells no lines
     assert jnp.zeros(1, int).dtype == jnp.int32
 
 

@@ -42,7 +42,7 @@ class Source:
     def __str__(self) -> str:
         if not self.file:
             return self.scope or "?"
-        where = f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+        where = self.file.rsplit("/", 1)[-1] + (f":{self.line}" if self.line else "")
         return f"{where} ({self.function})" if self.function and not self.function.startswith("<") else where
 
     @property
