@@ -261,3 +261,10 @@ def test_on_the_command_line_where_nothing_fits_or_something_is_wrong():
     assert nothing.stderr.startswith("shardwright: nothing fits: no size of batch.inputs[0] fits the mesh of 4 devices")
     assert run("--dimension", "batch.none[0]").exit_code == 2
     assert run("--rerank", "cpu").exit_code == 2
+
+
+def test_a_mesh_whose_shape_is_open():
+    found = sw.fit(step, *arguments(64), mesh=4, device=DEVICE, memory=LIMIT)
+    assert (found.size, found.devices) == (200, 2)
+    assert found.plan.partitioned.mesh.devices == 4
+    assert found.devices_plan.partitioned.mesh.devices == 2

@@ -202,3 +202,10 @@ def test_on_the_command_line_where_nothing_fits_or_something_is_wrong(tmp_path):
     assert run("--pareto", "front.png").code == 2
     assert run("--pareto", "--python").code == 2
     assert run("--pareto", str(tmp_path / "none" / "front.html")).code == 2
+
+
+def test_a_mesh_whose_shape_is_open():
+    fn, args, donate = SMALL["momentum"]
+    front = sw.pareto(fn, *args, mesh=4, device=DEVICE, donate=donate, simulations=1)
+    assert {plan.partitioned.mesh.devices for plan in front} == {4}
+    assert len({tuple(plan.mesh.items()) for plan in front}) == 1

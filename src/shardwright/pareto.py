@@ -10,12 +10,13 @@ from typing import Any
 
 from shardwright._progress import search_bar
 from shardwright.cost import CostModel
-from shardwright.devices import Device, find_device, parse_bytes
+from shardwright.devices import Device, parse_bytes
 from shardwright.front import Front, Point
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
+from shardwright.machine import find_machine
+from shardwright.meshes import search_meshes
 from shardwright.plan import Plan
-from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import check_specs
 from shardwright.search import AS_GOOD, Outcome, complexity, without_idle
 from shardwright.space import describe
@@ -60,7 +61,7 @@ def pareto(
     Args:
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``.
-        mesh: as in ``sw.partition``.
+        mesh: as in ``sw.partition``; of a number of devices, all plans are for the shape that looks best.
         device: as in ``sw.partition``.
         memory: what a device may hold; the plans that need more are on the front too, and said not to fit.
         donate: as in ``sw.partition``.
@@ -75,10 +76,12 @@ def pareto(
         rules: as in ``sw.analyse``.
 
     """
-    found, shape = find_device(device), mesh_shape(mesh)
+    machine = find_machine(mesh, device, pin)
+    found = machine.device
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
     traced = Traced.of(fn, args, donate, platform or lowering_platform(found.platform), trip_counts, rules)
     wish = Wish(found, limit_bytes, pin, replicate)
+    shape = best_shape(wish, traced, machine.shapes, seconds and seconds / 4)
     costs, outcomes = _search(traced, shape, wish, seconds, progress, simulations=simulations, seed=seed)
     first, pinned = outcomes[0].search, outcomes[0].pinned
 
@@ -98,6 +101,11 @@ def pareto(
     check_specs(plans[0].partitioned, pin)
     between = undominated([*kept, *met])
     return Front(plans, limit_bytes, tuple(between), plan_of)
+
+
+def best_shape(wish: Wish, traced: Traced, shapes: Sequence[MeshShape], seconds: float | None) -> MeshShape:
+    """Of the shapes that a mesh may have the one that looks best."""
+    return shapes[0] if len(shapes) == 1 else search_meshes(wish, traced, shapes, seconds, {"simulations": 1})[0]
 
 
 def _search(

@@ -7,9 +7,9 @@ from typing import Any
 
 from shardwright._progress import note_bar
 from shardwright.analysis.present import human_bytes
-from shardwright.devices import Device, find_device, parse_bytes
+from shardwright.devices import Device, parse_bytes
 from shardwright.devices.targets import parse_target
-from shardwright.errors import InfeasibleError
+from shardwright.errors import DeviceError, InfeasibleError, MeshError, PinError
 from shardwright.fit.attempts import Attempt, Attempts
 from shardwright.fit.dimension import find_dimension
 from shardwright.fit.found import DEVICES, SIZE, Fit
@@ -18,8 +18,10 @@ from shardwright.fit.largest import largest
 from shardwright.fit.meshes import meshes_of
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
+from shardwright.machine import find_machine, shapes
+from shardwright.pareto import best_shape
 from shardwright.plan import Plan
-from shardwright.plan.mesh import mesh_shape
+from shardwright.plan.pins import named_axes
 from shardwright.spmd import MeshShape
 from shardwright.traced import Traced
 from shardwright.verify.report import CompilerVerdict
@@ -54,7 +56,7 @@ def fit(
     Args:
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``.
-        mesh: as in ``sw.partition``.
+        mesh: as in ``sw.partition``; of a number of devices, the shape that looks best for the size as given.
         device: as in ``sw.partition``.
         memory: bytes that a device may hold, or ``"12GiB"``; by default what is usable of the device's memory.
         dimension: whose size to change: an argument's such as ``"batch.tokens[0]"``, with all that is tied to it, or a
@@ -78,15 +80,18 @@ def fit(
         PinError: there is no such dimension, or no batch was found.
 
     """
-    found, shape = find_device(device), mesh_shape(mesh)
+    machine = find_machine(mesh, device, pin)
+    found, named = machine.device, None if len(machine.shapes) == 1 else named_axes(pin)
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
     if verify is not None:
-        parse_target(verify).check(shape.devices)
+        parse_target(verify).check(machine.shapes[0].devices)
     traced = Traced.of(fn, args, donate, platform or lowering_platform(found.platform), trip_counts, rules)
     changed = find_dimension(traced, dimension)
+    wish = Wish(found, limit_bytes, pin, replicate)
     budget = {"seconds": seconds, "simulations": simulations, "seed": seed}
     with note_bar(progress) as watch:
-        attempts = Attempts(traced, Wish(found, limit_bytes, pin, replicate), changed, budget, watch)
+        shape = best_shape(wish, traced, machine.shapes, None)
+        attempts = Attempts(traced, wish, changed, budget, watch)
         size = largest(lambda n: attempts.fits(n, shape), changed.size, shape.devices)
         verdict, notes = None, list(_untaken(attempts))
         if verify is not None and size is not None:
@@ -94,7 +99,7 @@ def fit(
             notes += more
         else:
             plan = _planned(attempts, size, shape)
-        fewest = _fewest(attempts, shape, most_devices)
+        fewest = _fewest(attempts, shape, most_devices, named)
         devices_plan = attempts.plan(fewest) if fewest is not None else None
     if plan is None and devices_plan is None:
         raise _nothing(attempts, shape)
@@ -145,18 +150,29 @@ def _untaken(attempts: Attempts) -> list[str]:
     return []
 
 
-def _fewest(attempts: Attempts, mesh: MeshShape, most: int) -> Attempt | None:
-    """The program as given on 1, 2, 4, … devices, and on as many as there are, until something fits."""
+def _fewest(attempts: Attempts, mesh: MeshShape, most: int, named: Sequence[str] | None) -> Attempt | None:
+    """The program as given on 1, 2, 4, … devices, and on as many as there are, until something fits.
+
+    Where the mesh's shape was open, so it is here, but for axes that pins name.
+    """
     counts, count = {mesh.devices} if mesh.devices <= most else set(), 1
     while count <= most:
         counts.add(count)
         count *= 2
     for devices in sorted(counts):
-        for shape in meshes_of(mesh, devices):
+        for shape in meshes_of(mesh, devices) if named is None else _open(attempts, devices, named):
             attempt = attempts.attempt(attempts.dimension.size, shape, DEVICES)
             if attempt is not None and attempt.outcome.cost.peak_bytes <= attempts.wish.limit_bytes:
                 return attempt
     return None
+
+
+def _open(attempts: Attempts, devices: int, named: Sequence[str]) -> list[MeshShape]:
+    """The shape that looks best of those that so many devices can have."""
+    try:
+        return [best_shape(attempts.wish, attempts.traced, shapes(attempts.wish.device, devices, named), None)]
+    except (MeshError, PinError, DeviceError):  # too few devices for the axes that pins name
+        return []
 
 
 def _nothing(attempts: Attempts, mesh: MeshShape) -> InfeasibleError:
