@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from shardwright.cli import complete
 from shardwright.cli.options import asked, json_option, search_options, target_options
 from shardwright.cli.output import emit, note, only_results, show
-from shardwright.cli.parse import parse_mesh
+from shardwright.cli.parse import mesh_devices
 from shardwright.cli.plan import infeasible_dict
 from shardwright.cli.verdicts import check_names
 from shardwright.errors import InfeasibleError
@@ -66,7 +65,7 @@ def fit(
     if given["rerank"] is not None:
         raise click.UsageError("fit does not take --rerank; --verify asks the compiler.")
     if verify is not None:
-        check_names([verify], math.prod(parse_mesh(given["mesh"]).values()))
+        check_names([verify], mesh_devices(given["mesh"]))
     try:
         with only_results(as_json):
             target, options = asked(given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import jax
 
 from shardwright.cli import complete
 from shardwright.cli.backend import need_no_accelerator
-from shardwright.cli.parse import parse_literal, parse_mesh, parse_pairs, parse_pins
+from shardwright.cli.parse import mesh_devices, parse_literal, parse_mesh, parse_pairs, parse_pins
 from shardwright.cli.target import Target, find_target
 from shardwright.devices.targets import parse_target
 from shardwright.front import Front
@@ -64,7 +63,11 @@ def search_options(command: Command) -> Command:
     return _all(
         command,
         click.option(
-            "--mesh", required=True, metavar="AXIS=N,…", help="The axes of the mesh and their sizes: data=4,model=4."
+            "--mesh",
+            required=True,
+            metavar="AXIS=N,…",
+            help="The axes of the mesh and their sizes (data=4,model=4); or a number of devices (16) or where they are "
+            "(tpu:v5e:4x4, gpu:a100-80:2x8), and the mesh's shape is chosen, too.",
         ),
         click.option(
             "--device",
@@ -126,7 +129,7 @@ def callable_target(given: dict[str, Any]) -> Target:
 def asked(given: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
     """The target, and what the options of ``target_options`` and ``search_options`` say about it as keywords."""
     mesh = parse_mesh(given["mesh"])
-    pins = parse_pins(given["pins"], list(mesh))
+    pins = parse_pins(given["pins"], mesh)
     if given["device"] is not None:
         need_no_accelerator()
     target = callable_target(given)
@@ -138,7 +141,7 @@ def asked(given: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
 def searched_plan(given: dict[str, Any]) -> Plan:
     """The plan that the options of ``target_options`` and ``search_options`` ask for."""
     if given["rerank"] is not None:
-        parse_target(given["rerank"]).check(math.prod(parse_mesh(given["mesh"]).values()))
+        parse_target(given["rerank"]).check(mesh_devices(given["mesh"]))
     target, options = asked(given)
     assert target.fn is not None
     return partition(target.fn, *target.args, **options, rerank=given["rerank"])

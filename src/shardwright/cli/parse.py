@@ -3,40 +3,55 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jax.sharding import PartitionSpec
 
+from shardwright.devices.targets import is_target
 from shardwright.errors import MeshError, PinError, TargetError, nearest
+from shardwright.machine import AXES, find_machine
 from shardwright.space import TACTICS
 
 _SPECS = ("P", "PartitionSpec")
 
 
-def parse_mesh(text: str) -> dict[str, int]:
-    """``data=4,model=2`` as a dict."""
-    if text.strip().isdecimal():
-        raise MeshError(
-            f"--mesh {text.strip()} does not say what its axes are; write them with their sizes, as in "
-            f"--mesh data={text.strip()} or --mesh data=4,model=4."
-        )
+def parse_mesh(text: str) -> dict[str, int] | int | str:
+    """``data=4,model=2`` as a dict, ``16`` as a number of devices, where they are (``tpu:v5e:4x4``) as it is."""
+    text = text.strip()
+    if text.isdecimal():
+        return int(text)
+    if is_target(text):
+        return text
     mesh: dict[str, int] = {}
     for part in text.split(","):
         name, equals, size = (piece.strip() for piece in part.partition("="))
         if not equals or not name or not size.isdecimal():
-            raise MeshError(f"--mesh takes axes and their sizes, as in data=4,model=4, not {text!r}.")
+            raise MeshError(
+                f"--mesh takes axes and their sizes (data=4,model=4), a number of devices (16), or where they are "
+                f"(tpu:v5e:4x4), not {text!r}."
+            )
         if name in mesh:
             raise MeshError(f"--mesh {text!r} has the axis {name!r} twice.")
         mesh[name] = int(size)
     return mesh
 
 
-def parse_pins(texts: Iterable[str], axes: Sequence[str]) -> list[Any]:
+def mesh_devices(text: str) -> int:
+    """How many devices a mesh has."""
+    mesh = parse_mesh(text)
+    if isinstance(mesh, dict):
+        return math.prod(mesh.values())
+    return find_machine(mesh, None if isinstance(mesh, str) else "cpu").shapes[0].devices
+
+
+def parse_pins(texts: Iterable[str], mesh: dict[str, int] | int | str) -> list[Any]:
     """``fsdp:data``, ``batch.x=P('data', None)``, ``data:batch.x[0]`` as tactics, specs by path and decisions.
 
     Several tactics and axes may be given at once, as ``compare`` prints them: ``expert_parallel+fsdp:data,model``.
     """
+    axes = list(mesh) if isinstance(mesh, dict) else AXES
     return [_pin(text.strip(), axes) for text in texts]
 
 

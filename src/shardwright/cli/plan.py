@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from shardwright.cli import complete
 from shardwright.cli.exits import DOES_NOT_FIT
 from shardwright.cli.options import json_option, search_options, searched_front, searched_plan, target_options
 from shardwright.cli.output import emit, note, only_results, show
-from shardwright.cli.parse import parse_mesh
+from shardwright.cli.parse import mesh_devices
 from shardwright.cli.verdicts import check_names, verdict_dict, verdict_text
 from shardwright.errors import InfeasibleError, PlanError
 from shardwright.front import Front, front_table
@@ -95,7 +94,7 @@ def plan(
     for file in (save, report, output, pareto or None):
         if file is not None and not Path(file).parent.is_dir():
             raise PlanError(f"cannot write {file}: there is no folder {Path(file).parent}.")
-    check_names(checks, math.prod(parse_mesh(given["mesh"]).values()))
+    check_names(checks, mesh_devices(given["mesh"]))
     front = drawn_front(given, pareto, as_json) if pareto is not None else None
     if front is not None and front.fitting is None:
         emit(front.to_dict()) if as_json else show(front_table(front))

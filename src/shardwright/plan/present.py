@@ -22,16 +22,18 @@ if TYPE_CHECKING:
     from shardwright.plan.plan import Plan
 
 WIDTH = 120
-_MOST_COLLECTIVES, _MOST_DECISIONS, _MOST_WHOLE = 10, 8, 4
+_MOST_COLLECTIVES, _MOST_DECISIONS, _MOST_WHOLE, _MOST_MESHES = 10, 8, 4, 8
 _WIDEST_SPEC = 52
 _GAP, _EACH = 2, "each device"
 
 
 def plan_table(plan: Plan) -> RenderableType:
-    """Headline, decisions by axis, arguments by pattern, the costliest collectives, advice."""
+    """Headline, decisions by axis, arguments by pattern, the costliest collectives, other meshes, advice."""
     parts: list[RenderableType] = [*_headline(plan), Text(), *_decisions(plan), Text(), _arguments(plan)]
     if plan.collectives:
         parts += [Text(), _collectives(plan)]
+    if plan.meshes:
+        parts += [Text(), _meshes(plan)]
     if plan.advice:
         parts += [Text(), _advice(plan)]
     return Group(*parts)
@@ -195,6 +197,25 @@ def _collectives(plan: Plan) -> Table:
         times, seconds = (sum(found[k] for _, found in left) for k in (0, 1))
         dim = Text("… and smaller", style="dim")
         table.add_row(dim, "", "", f"{int(times):,}", human_seconds(seconds))
+    return table
+
+
+def _meshes(plan: Plan) -> Table:
+    """The shapes that the mesh could have had, and the best that was found on each."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("mesh", no_wrap=True)
+    table.add_column("step", justify="right", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True, style="dim")
+    table.add_column(_EACH, justify="right", no_wrap=True)
+    table.add_column("how well it was searched")
+    for k, found in enumerate(plan.meshes[:_MOST_MESHES]):
+        axes = " × ".join(f"{name} {size}" for name, size in found.mesh.items())
+        more = f"+{100 * (found.step_seconds / plan.meshes[0].step_seconds - 1):.1f}%" if k and found.fits else ""
+        size = Text(human_bytes(found.peak_bytes), style="" if found.fits else "red")
+        effort = f"{found.effort}{', and chosen' if not k else '' if found.fits else ', does not fit'}"
+        table.add_row(axes, human_seconds(found.step_seconds), more, size, effort, style="" if k else "bold green")
+    if len(plan.meshes) > _MOST_MESHES:
+        table.add_row(Text(f"… and {len(plan.meshes) - _MOST_MESHES} more: see plan.meshes", style="dim"))
     return table
 
 

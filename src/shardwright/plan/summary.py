@@ -58,6 +58,7 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
             }
             for c in sorted(estimate.collectives, key=lambda c: -c.seconds)
         ],
+        "meshes": [asdict(choice) for choice in plan.meshes],
         "advice": [advice.to_dict() for advice in plan.advice],
         "search": _search(plan),
     }
