@@ -45,6 +45,7 @@ PAGES = {
         "reading_a_plan",
         "pins_and_tactics",
         "verifying",
+        "memory_and_time",
         "stablehlo",
         "errors",
         "libraries",
@@ -62,13 +63,15 @@ MEMBERS = (
     "Decision",
     "Device",
     "Estimate",
+    "Fit",
+    "Front",
     "InfeasibleError",
     "Link",
     "Plan",
     "StableHLO",
     "Whole",
 )
-FUNCTIONS = ("partition", "evaluate", "load", "analyse", "compare", "diff", "read_stablehlo")
+FUNCTIONS = ("partition", "evaluate", "load", "analyse", "pareto", "fit", "compare", "diff", "read_stablehlo")
 
 
 def _for_the_site(app: Any, name: str, source: list[str]) -> None:  # noqa: ARG001 (Sphinx passes itself)

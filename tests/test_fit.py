@@ -85,7 +85,7 @@ def test_it_is_printed(found):
     lines = str(found).splitlines()
     assert lines[0] == "step on 4 × a100-80 (data 4), 26.75 KiB each"
     assert lines[1].startswith("Largest x[0] that fits: 200 (64 as given). A step takes ")
-    assert lines[2].startswith("Fewest devices for a x[0] of 64: 2 (data 2). A step takes ")
+    assert lines[2].startswith("Fewest devices for x[0] = 64: 2 (data 2). A step takes ")
     assert any(line.split()[:3] == ["204", "4", "27.1"] for line in lines)
 
 

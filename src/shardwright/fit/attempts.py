@@ -44,7 +44,7 @@ class Attempts:
     budget: Mapping[str, Any]
     watch: Callable[[str], None]
     tried: list[Tried] = field(default_factory=list)
-    made: dict[tuple[int, MeshShape], Attempt | None] = field(default_factory=dict)
+    made: dict[tuple[int, MeshShape], Attempt | str] = field(default_factory=dict)
     sizes: dict[int, Traced] = field(default_factory=dict)
 
     def fits(self, size: int, mesh: MeshShape, question: str = SIZE) -> bool | None:
@@ -59,16 +59,12 @@ class Attempts:
             devices = f"{mesh.devices:,} device{'s' * (mesh.devices != 1)}"
             self.watch(devices if question == DEVICES else f"{self.dimension.name} of {size:,}")
             try:
-                found = self._search(self.at(size), mesh, any_fit=True, simulations=_SIMULATIONS)
+                self.made[key] = self._search(self.at(size), mesh, any_fit=True, simulations=_SIMULATIONS)
             except (TraceError, PinError, DeviceError) as error:
-                self._note(question, size, mesh, None, None, f"skipped: {_sentence(error)}")
-                self.made[key] = None
-                return None
-            self.made[key] = found
-            needed, limit = int(found.outcome.cost.peak_bytes), self.wish.limit_bytes
-            over = f"does not fit: the smallest plan found is over by {human_bytes(needed - limit)}"
-            self._note(question, size, mesh, needed, needed <= limit, "fits" if needed <= limit else over)
-        return self.made[key]
+                self.made[key] = f"skipped: {_sentence(error)}"
+        found = self.made[key]
+        self._note(question, size, mesh, found)
+        return None if isinstance(found, str) else found
 
     def at(self, size: int) -> Traced:
         """The program with the dimension at another size."""
@@ -121,11 +117,19 @@ class Attempts:
             search=found.outcome.search,
         )
 
-    def _note(
-        self, question: str, size: int, mesh: MeshShape, needed_bytes: int | None, fits: bool | None, why: str
-    ) -> None:
+    def _note(self, question: str, size: int, mesh: MeshShape, found: Attempt | str) -> None:
+        """Enter a try, once for each question."""
         shape = dict(zip(mesh.names, mesh.sizes, strict=True))
-        self.tried.append(Tried(question, size, shape, needed_bytes, fits, why))
+        if any((t.question, t.size, t.mesh) == (question, size, shape) for t in self.tried):
+            return
+        needed, limit = None if isinstance(found, str) else int(found.outcome.cost.peak_bytes), self.wish.limit_bytes
+        if needed is None:
+            self.tried.append(Tried(question, size, shape, None, None, str(found)))
+        elif needed <= limit:
+            self.tried.append(Tried(question, size, shape, needed, True, "fits"))
+        else:
+            why = f"does not fit: the smallest plan found is over by {human_bytes(needed - limit)}"
+            self.tried.append(Tried(question, size, shape, needed, False, why))
 
 
 def _sentence(error: Exception) -> str:

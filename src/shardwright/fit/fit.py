@@ -177,7 +177,7 @@ def _open(attempts: Attempts, devices: int, named: Sequence[str]) -> list[MeshSh
 
 def _nothing(attempts: Attempts, mesh: MeshShape) -> InfeasibleError:
     """The error where neither question has an answer: the smallest that was met."""
-    met = [attempt for attempt in attempts.made.values() if attempt is not None]
+    met = [attempt for attempt in attempts.made.values() if isinstance(attempt, Attempt)]
     least = min(met, key=lambda attempt: attempt.outcome.cost.peak_bytes)
     plan = attempts.smallest_plan(least)
     needed, limit = int(plan.estimate_cost.peak_bytes), attempts.wish.limit_bytes

@@ -126,8 +126,8 @@ def _answers(found: Fit) -> Iterator[tuple[str, bool]]:
     asked = [tried for tried in found.tried if tried.question == DEVICES]
     if found.devices is not None and found.devices_plan is not None:
         shape = axes(found.devices_plan.mesh)
-        size = f"{name} of {found.given_size:,}"
-        yield f"Fewest devices for a {size}: {found.devices:,} ({shape}). {_costs(found.devices_plan)}", True
+        size = f"{name} = {found.given_size:,}"
+        yield f"Fewest devices for {size}: {found.devices:,} ({shape}). {_costs(found.devices_plan)}", True
     elif asked:
         yield f"No number of devices fits, up to {max(tried.devices for tried in asked):,}.", False
 
