@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright._collector import collector_paused
 from shardwright.advice.boundaries import Boundary, find_boundaries
 from shardwright.advice.draft import Draft
+from shardwright.advice.finish import finish
 from shardwright.advice.policy import Policy
 from shardwright.advice.price import least_bytes, price
 from shardwright.analysis.present import human_bytes
@@ -139,7 +140,7 @@ def _advice(plan: Plan, boundary: Boundary, policy: Policy, now: Cost) -> Advice
     state = plan.partitioned.state
     if policy is Policy.EVERYTHING and least_bytes(plan.costs, draft, state) > plan.memory_bytes:
         return None
-    then = price(plan.costs, draft.finish(), state)
+    then = price(plan.costs, finish(draft), state)
     change = "remove" if policy is Policy.EVERYTHING else "move" if boundary.recomputed else "add"
     return Advice(
         change,

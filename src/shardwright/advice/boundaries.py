@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from shardwright.advice.around import function_around
 from shardwright.advice.draft import Draft, bodies_of
 from shardwright.advice.layers import Layers, find_layers, is_forward
 from shardwright.advice.numbering import Numbering, find_scans
@@ -15,7 +15,6 @@ from shardwright.advice.unrolled import keep_layers, recompute_layers
 from shardwright.ir.program import Program, Source
 
 _MOST = 3
-_NEARLY_ALL = 0.9
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def find_boundaries(program: Program) -> list[Boundary]:
         inside = range(body.start, body.stop)
         recomputed = [o for o in inside if program.ops[o].source.recomputed]
         forward = program.regions[program.ops[scan.forward].regions[-1]]
-        layer = recomputed or [o for o in range(forward.start, forward.stop) if program.ops[o].flops]
+        layer = range(forward.start, forward.stop)
         source = function_around(program, layer) or program.ops[scan.forward].source
         found.append(Boundary(source, bool(recomputed), _flops(program, inside), scan=Numbering(program, scan)))
     for r, body_ops in enumerate(bodies):
@@ -65,7 +64,7 @@ def find_boundaries(program: Program) -> list[Boundary]:
             source = function_around(program, again) or program.ops[again[0]].source
             found.append(Boundary(source, True, _flops(program, again), region=r))
         elif _differentiates(program, body_ops) and (layers := find_layers(program, r, body_ops)) is not None:
-            source = function_around(program, layers.ops[0]) or program.ops[layers.ops[0][0]].source
+            source = function_around(program, layers.ops[-1]) or program.ops[layers.ops[-1][0]].source
             ops = [o for layer_ops in layers.ops for o in layer_ops]
             found.append(Boundary(source, False, _flops(program, ops), layers=layers))
     return sorted((b for b in found if b.flops), key=lambda b: -b.flops)[:_MOST]
@@ -79,30 +78,3 @@ def _differentiates(program: Program, ops: list[int]) -> bool:
     """There is work of a forward and of a backward pass."""
     heavy = [program.ops[o] for o in ops if program.ops[o].flops]
     return any(map(is_forward, heavy)) and any(op.source.backward for op in heavy)
-
-
-def function_around(program: Program, ops: Iterable[int]) -> Source | None:
-    """The innermost function that nearly all of these ops are called from, at the first of its lines."""
-    lines: dict[tuple[str, str], int] = {}
-    depths: dict[tuple[str, str], int] = {}
-    counts: Counter[tuple[str, str]] = Counter()
-    total = 0
-    for o in ops:
-        source = program.ops[o].source
-        if not source.file or program.ops[o].kind == "constant":
-            continue
-        total += 1
-        frames = [(source.file, source.line, source.function), *source.callers]
-        seen = set()
-        for depth, (file, line, function) in enumerate(reversed(frames)):
-            name = (file, function)
-            lines[name] = min(line, lines.get(name, line))
-            depths[name] = max(depth, depths.get(name, depth))
-            if name not in seen:
-                counts[name] += 1
-                seen.add(name)
-    around = [name for name, count in counts.items() if count >= _NEARLY_ALL * total]
-    if not around:
-        return None
-    file, function = max(around, key=lambda name: depths[name])
-    return Source(file, lines[file, function], function)

@@ -6,12 +6,14 @@ layer ends and the next begins is where least is handed on.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwright.advice.around import function_around, line_in
 from shardwright.ir.program import Op, Program
 
 _PERIODS_TRIED = 8
@@ -59,7 +61,19 @@ def find_layers(program: Program, region: int, body: list[int]) -> Layers | None
     count = (start + length - first) // period
     if count < 2:
         return None
-    return Layers(region, tuple([tuple(ops[first + k * period : first + (k + 1) * period]) for k in range(count)]))
+    found = [tuple(ops[first + k * period : first + (k + 1) * period]) for k in range(count)]
+    earlier = _first_layer(keys, flops, first, period)
+    return Layers(region, (*([tuple(ops[earlier:first])] if earlier < first else []), *found))
+
+
+def _first_layer(keys: NDArray[np.int64], flops: NDArray[np.float64], first: int, period: int) -> int:
+    """Where a layer before the others begins; it may lack some ops, since nobody asks for its input's derivative."""
+    layer = keys[first : first + period].tolist()
+    i, j = first - 1, period - 1
+    while i >= 0 and j >= 0:
+        i, j = (i - 1 if keys[i] == layer[j] else i), j - 1
+    same = flops[i + 1 : first].sum() == flops[first : first + period].sum()
+    return i + 1 if same else first
 
 
 def _periods(keys: NDArray[np.int64]) -> list[int]:
@@ -94,7 +108,11 @@ def _best_cut(program: Program, ops: list[int], period: int, start: int, length:
                 crossing[i + 1] += program.values[v].bytes  # cut before an op between its maker and its last user
                 crossing[max(uses) + 1] -= program.values[v].bytes
     handed_on = crossing.cumsum()
-    cuts = [int(handed_on[start + c + period : start + length : period].sum()) for c in range(period)]
-    fewer = [c for c in range(period) if start + c + (length // period) * period > start + length]
-    least = min(cuts[c] for c in range(period) if c not in fewer or len(fewer) == period)
-    return next(c for c in range(period) if cuts[c] == least and (c not in fewer or len(fewer) == period))
+    whole = [c for c in range(period) if length - c >= (length // period) * period] or list(range(period))
+    cuts = {c: int(handed_on[start + c + period : start + length : period].sum()) for c in whole}
+    least = [c for c in whole if cuts[c] == min(cuts.values())]
+    around = function_around(program, ops[start : start + period])
+    if around is None:
+        return least[0]
+    sources = {c: program.ops[ops[start + c]].source for c in least}
+    return min(least, key=lambda c: (line_in(sources[c], around.file, around.function) or math.inf, c))

@@ -187,9 +187,9 @@ class Numbering:
             for before, after in zip(op.operands, op.results, strict=True):
                 if before in self.backward:
                     self.backward[after] = self.backward[before]
-                    (self.kept if before in self.kept else self.recomputed if before in self.recomputed else set()).add(
-                        after
-                    )
+                    for values in (self.kept, self.recomputed):
+                        if before in values:
+                            values.add(after)
             return
         operands = [self.backward.get(v) for v in op.operands]
         if any(ref is None for ref in operands) or (op.regions and not op.source.recomputed):

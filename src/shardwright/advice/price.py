@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardwright.advice.draft import ChangedPlaces, Draft
+from shardwright.advice.draft import Draft
+from shardwright.advice.finish import ChangedPlaces
 from shardwright.cost import Cost, CostModel
 from shardwright.cost.model import Family
 from shardwright.spmd.collectives import local_bytes

@@ -59,6 +59,7 @@ def render(plan: Plan) -> str:
             points=len(timeline.sources),
             loops=len(timeline.bodies),
             alive=tables.alive_table(plan),
+            advice=tables.advice_table(plan),
             collectives=tables.collectives_table(plan),
             kernels=tables.kernels_table(plan),
             search=plan.search,

@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from shardwright.advice import signed
+from shardwright.analysis.present import human_bytes
 from shardwright.apply import spec, spec_text
 from shardwright.compare import Comparison
 from shardwright.cost.present import place
-from shardwright.report.table import Cell, Table, count, duration, make_table, ratio, size, text
+from shardwright.report.table import Cell, Table, count, duration, make_table, ratio, seconds_text, size, text
 from shardwright.space import Decision, Whole
 from shardwright.spmd.collectives import local_bytes
 
@@ -68,6 +70,23 @@ def alive_table(plan: Plan) -> Table:
     return make_table(
         "alive-table", caption, "argument or line:code, what, tensors:number, bytes:number", rows, sorted_by="bytes"
     )
+
+
+def advice_table(plan: Plan) -> Table:
+    """What the plan would cost with other recomputation in the backward pass."""
+    rows = [
+        (
+            text(a.action),
+            Cell(seconds_text(a.step_seconds), a.step_seconds),
+            Cell(signed(-a.saved_seconds, seconds_text), -a.saved_seconds),
+            Cell(human_bytes(a.peak_bytes), a.peak_bytes),
+            Cell(signed(-a.saved_bytes, human_bytes), -a.saved_bytes),
+            text("yes" if a.fits else "no"),
+        )
+        for a in plan.advice
+    ]
+    columns = "if it had:code, step:number, more or less:number, memory:number, more or less:number, fits"
+    return make_table("advice-table", "What the plan would cost if the program were written differently", columns, rows)
 
 
 def collectives_table(plan: Plan) -> Table:
