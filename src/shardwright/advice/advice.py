@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _MOST = 3
 _SECONDS_WORTH, _BYTES_WORTH = 0.02, 0.05
 """Parts of the step and of the peak that are worth a sentence."""
+_EQUAL = 0.005
+"""Of the step: less than that is no reason to prefer what needs more memory."""
 _TIGHT = 0.9
 """Of the limit: from there on memory is short although the plan fits."""
 
@@ -106,8 +108,21 @@ def signed(count: float, shown: Callable[[float], str]) -> str:
 def give_advice(plan: Plan) -> tuple[Advice, ...]:
     """The best changes, best first: those that fit, then the fastest; none where nothing matters."""
     with collector_paused():
-        found = [advice for boundary in find_boundaries(plan.analysis.program) for advice in _about(plan, boundary)]
+        found = [
+            advice
+            for boundary in find_boundaries(plan.analysis.program)
+            for advice in _undominated(list(_about(plan, boundary)))
+        ]
     return tuple(sorted(found, key=lambda a: (not a.fits, a.step_seconds if a.fits else a.peak_bytes))[:_MOST])
+
+
+def _undominated(found: list[Advice]) -> list[Advice]:
+    """Those than which no other is smaller without being noticeably slower."""
+    return [
+        a
+        for a in found
+        if not any(b.peak_bytes < a.peak_bytes and b.step_seconds < (1 + _EQUAL) * a.step_seconds for b in found)
+    ]
 
 
 def _about(plan: Plan, boundary: Boundary) -> Iterator[Advice]:
