@@ -59,12 +59,15 @@ class Attempts:
             devices = f"{mesh.devices:,} device{'s' * (mesh.devices != 1)}"
             self.watch(devices if question == DEVICES else f"{self.dimension.name} of {size:,}")
             try:
-                self.made[key] = self._search(self.at(size), mesh, any_fit=True, simulations=_SIMULATIONS)
+                found = self._search(self.at(size), mesh, any_fit=True, simulations=_SIMULATIONS)
+                if found.outcome.search.ended == "interrupted":
+                    raise KeyboardInterrupt
+                self.made[key] = found
             except (TraceError, PinError, DeviceError) as error:
                 self.made[key] = f"skipped: {_sentence(error)}"
-        found = self.made[key]
-        self._note(question, size, mesh, found)
-        return None if isinstance(found, str) else found
+        made = self.made[key]
+        self._note(question, size, mesh, made)
+        return None if isinstance(made, str) else made
 
     def at(self, size: int) -> Traced:
         """The program with the dimension at another size."""
