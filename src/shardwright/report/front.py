@@ -79,7 +79,7 @@ def front_plot(front: Front) -> Plot:
                 "x": [memory[k] for k in chosen],
                 "y": [steps[k] for k in chosen],
                 "text": [", ".join(front.marks(front[k])) for k in chosen],
-                "textposition": "top right",
+                "textposition": ["bottom left" if front[k] is front.fitting else "top right" for k in chosen],
                 "hovertext": [_hover(front, k) for k in chosen],
                 "marker": {
                     "size": 11,
