@@ -121,6 +121,16 @@ def test_a_module_is_a_function_with_its_own_names(folder):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
 
 
+def test_shapes_are_fixed(folder):
+    module = sw.read_stablehlo(folder / "locations.mlir")
+    with pytest.raises(sw.ModuleError, match="takes 4 arguments, not 1"):
+        module(np.zeros(3))
+    with pytest.raises(
+        sw.TraceError, match=r"batch.x has the shape \(16, 32\) in .*mlir, which is fixed, not \(8, 32\)"
+    ):
+        sw.analyse(module, *module.args[:2], f32(8, 32), module.args[3])
+
+
 def test_without_names_they_are_numbers(folder):
     module = sw.read_stablehlo(folder / "text.mlir")
     assert module.argument_names == ("arg0", "arg1", "arg2", "arg3")

@@ -14,6 +14,7 @@ Tested on the versions in ``TESTED``; where an interface is missing, importing t
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -104,12 +105,13 @@ def artifact_version(data: bytes) -> str | None:
 
 
 def portable(module: Any, version: str | None) -> bytes:
-    """A module operation as a portable artifact for a version of StableHLO, by default as ``jax.export`` writes it."""
-    if version is None:
-        return serialize(module)
+    """A module operation as a portable artifact for a version of StableHLO, else as ``jax.export`` writes it."""
     with module.context:
-        copy = ir.Module.parse(bytecode(module))
-        return bytes(stablehlo.serialize_portable_artifact(copy, version, allow_other_dialects=True))
+        if version is not None:
+            copy = ir.Module.parse(bytecode(module))
+            with contextlib.suppress(Exception):  # a version that can still be read, but no longer be written
+                return bytes(stablehlo.serialize_portable_artifact(copy, version, allow_other_dialects=True))
+        return serialize(module)
 
 
 def run_passes(module: Any, pipeline: str) -> None:

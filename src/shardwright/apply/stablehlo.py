@@ -34,7 +34,7 @@ def annotated_stablehlo(sharded: Sharded, donate: Sequence[int], platform: str, 
     module = _annotated_file(fn, sharded)
     form = form or fn.form
     if form == "text" and fn.form == "text":
-        return keep_text(fn.data.decode(), module).encode()
+        return keep_text(fn.data.decode(errors="replace"), module).encode()
     return _written(module, form, _jax.artifact_version(fn.data))
 
 

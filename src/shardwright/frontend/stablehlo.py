@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import export
 
 from shardwright import _jax
@@ -84,6 +85,13 @@ class StableHLO:
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run the module, inside of ``jax.jit`` or by itself."""
+        if len(args) != len(self.args):
+            raise ModuleError(f"{self.file} takes {len(self.args)} arguments, not {len(args)}.")
+        for name, given, own in zip(self.argument_names, args, self.args, strict=True):
+            if np.shape(given) != own.shape:
+                raise ModuleError(
+                    f"{name} has the shape {own.shape} in {self.file}, which is fixed, not {np.shape(given)}."
+                )
         results: tuple[Any, ...] = self._exported.call(*args)
         return results
 
