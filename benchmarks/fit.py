@@ -72,9 +72,9 @@ def rows() -> list[Row]:
     assert judged.size is not None and judged.plan is not None and judged.verdict is not None
     needed = int(judged.plan.estimate_cost.peak_bytes)
     took = time.perf_counter() - started
-    out.append(
-        Row(judged.size, "the largest by the compiler", needed, judged.verdict.peak_bytes, judged.verdict.ok, took)
-    )
+    count = sum(tried.question == "compiled" for tried in judged.tried)
+    what = f"the largest by the compiler, {count} sizes compiled"
+    out.append(Row(judged.size, what, needed, judged.verdict.peak_bytes, judged.verdict.ok, took))
     out.append(larger(judged.size, "by the compiler"))
     return out
 

@@ -122,7 +122,7 @@ def _answers(found: Fit) -> Iterator[tuple[str, bool]]:
         yield f"No size of {name} fits.", False
     else:
         judge = f", and the compiler for {found.verdict.on} takes it" if found.verdict is not None else ""
-        yield f"Largest {name} that fits: {found.size:,} ({given}){judge}. {_costs(found.plan)}", True
+        yield f"Largest {name} that fits: {found.size:,} ({given}){judge}. {_costs(found.plan, found.verdict)}", True
     asked = [tried for tried in found.tried if tried.question == DEVICES]
     if found.devices is not None and found.devices_plan is not None:
         shape = axes(found.devices_plan.mesh)
@@ -132,9 +132,12 @@ def _answers(found: Fit) -> Iterator[tuple[str, bool]]:
         yield f"No number of devices fits, up to {max(tried.devices for tried in asked):,}.", False
 
 
-def _costs(plan: Plan) -> str:
+def _costs(plan: Plan, verdict: CompilerVerdict | None = None) -> str:
     cost = plan.estimate_cost
-    return f"A step takes {human_seconds(cost.step_seconds)} and {human_bytes(cost.peak_bytes)}."
+    step, needed = human_seconds(cost.step_seconds), human_bytes(cost.peak_bytes)
+    if verdict is None or verdict.peak_bytes is None:
+        return f"A step takes {step} and {needed}."
+    return f"It needs {human_bytes(verdict.peak_bytes)}; by the estimate, a step takes {step} and {needed}."
 
 
 def axes(mesh: Mapping[str, int]) -> str:

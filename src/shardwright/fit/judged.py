@@ -69,7 +69,7 @@ class Judge:
             self.refused.add(size)
             return
         plan = self.attempts.plan(attempt)
-        if not self._compile(size, plan):
+        if not self._compile(size, plan) and self.compiled < MOST_COMPILED:
             smallest = self.attempts.smallest_plan(attempt)
             if smallest.estimate_cost.peak_bytes < _SMALLER * plan.estimate_cost.peak_bytes:
                 self._compile(size, smallest)
