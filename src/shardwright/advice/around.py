@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
+from shardwright.cost.kernels import IN_PLACE, SHAPING
 from shardwright.ir.program import Program, Source
 
 _NEARLY_ALL = 0.9
 
 
 def function_around(program: Program, ops: Iterable[int]) -> Source | None:
-    """The innermost function that nearly all of the work among these ops is called from, at the first of its lines."""
-    found = [o for o in ops if program.ops[o].source.file and program.ops[o].kind != "constant"]
-    heavy = [o for o in found if program.ops[o].flops] or found
+    """The innermost function that nearly all of these ops are inside of one call of, at the first of its lines.
+
+    Slices and reshapes do not count: those that a scan makes of its layers are outside of the layer.
+    """
+    located = [o for o in ops if program.ops[o].source.file]
+    found = [o for o in located if program.ops[o].kind not in SHAPING | IN_PLACE] or located
     counts: Counter[tuple[str, str]] = Counter()
     depths: dict[tuple[str, str], int] = {}
-    for o in heavy:
-        inside = [(file, function) for file, _, function in frames(program.ops[o].source)]
-        counts.update(set(inside))
-        depths.update({name: depth for depth, name in enumerate(reversed(inside))})
-    around = [name for name, count in counts.items() if count >= _NEARLY_ALL * len(heavy)]
-    if not around:
+    calls: dict[tuple[str, str], Counter[tuple[str, int, str]]] = defaultdict(Counter)
+    for o in found:
+        around = list(frames(program.ops[o].source))
+        names = [(file, function) for file, _, function in around]
+        counts.update(set(names))
+        depths.update({name: depth for depth, name in enumerate(reversed(names))})
+        for name, caller in zip(names, around[1:], strict=False):
+            calls[name][caller] += 1
+    one_call = {name for name, found_calls in calls.items() if _nearly(max(found_calls.values()), counts[name])}
+    nearly_all = [
+        name for name in counts if _nearly(counts[name], len(found)) and (name in one_call or name not in calls)
+    ]
+    if not nearly_all:
         return None
-    file, function = max(around, key=lambda name: depths[name])
+    file, function = max(nearly_all, key=lambda name: depths[name])
     lines = [line for o in found if (line := line_in(program.ops[o].source, file, function))]
     return Source(file, min(lines), function)
+
+
+def _nearly(part: int, whole: int) -> bool:
+    return part >= _NEARLY_ALL * whole
 
 
 def frames(source: Source) -> Iterator[tuple[str, int, str]]:

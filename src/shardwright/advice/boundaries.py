@@ -61,13 +61,25 @@ def find_boundaries(program: Program) -> list[Boundary]:
             continue
         again = [o for o in body_ops if program.ops[o].source.recomputed]
         if again:
-            source = function_around(program, again) or program.ops[again[0]].source
+            source = function_around(program, _first_call(program, body_ops)) or program.ops[again[0]].source
             found.append(Boundary(source, True, _flops(program, again), region=r))
         elif _differentiates(program, body_ops) and (layers := find_layers(program, r, body_ops)) is not None:
             source = function_around(program, layers.ops[-1]) or program.ops[layers.ops[-1][0]].source
             ops = [o for layer_ops in layers.ops for o in layer_ops]
             found.append(Boundary(source, False, _flops(program, ops), layers=layers))
     return sorted((b for b in found if b.flops), key=lambda b: -b.flops)[:_MOST]
+
+
+def _first_call(program: Program, ops: list[int]) -> list[int]:
+    """What the first of several calls computes again: up to the barrier before the next."""
+    found: list[int] = []
+    for o in ops:
+        op = program.ops[o]
+        if op.source.recomputed:
+            found.append(o)
+        elif found and op.kind == "optimization_barrier":
+            break
+    return found
 
 
 def _flops(program: Program, ops: Iterable[int]) -> float:

@@ -6,7 +6,7 @@ So every state of the old program can be priced in the new one without another a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shardwright.advice.draft import Draft
@@ -29,9 +29,12 @@ class ChangedPlaces(Places):
         of_value: list[tuple[int, ...]],
         of_op: list[tuple[int, ...]],
         pairs: dict[int, tuple[Pair, ...]],
+        numbers: Mapping[int, int],
     ) -> None:
         self.analysis = replace(places.analysis, program=program)
         self.of_value, self.of_op = of_value, of_op
+        self.numbers = numbers
+        """The new numbers of the draft's values."""
         self._known_pairs = pairs
 
     def pairs(self, value: int) -> tuple[Pair, ...]:
@@ -75,6 +78,7 @@ class _Finish:
             [draft.groups(v) for v in self.value_origin],
             [draft.op_groups(o) for o in self.op_origin],
             pairs,
+            self.number,
         )
 
     def _find_needed(self) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from shardwright.advice.draft import Draft
 from shardwright.advice.finish import ChangedPlaces
 from shardwright.cost import Cost, CostModel
-from shardwright.cost.model import Family
+from shardwright.cost.model import Family, Lists
 from shardwright.spmd.collectives import local_bytes
 from shardwright.spmd.shardings import shard_value
 from shardwright.spmd.state import State
@@ -15,7 +15,8 @@ from shardwright.spmd.state import State
 
 def price(model: CostModel, places: ChangedPlaces, state: State) -> Cost:
     """What a changed program costs in a state of the model's program, with what the model has weighed already."""
-    return _Once(places, model.mesh, model.device, state.whole, assigner=model.assigner).price(state)
+    whole = tuple([frozenset([places.numbers[v] for v in values if v in places.numbers]) for values in state.whole])
+    return _Once(places, model.mesh, model.device, whole, assigner=model.assigner).price(state.lists)
 
 
 def least_bytes(model: CostModel, draft: Draft, state: State) -> float:
@@ -37,8 +38,8 @@ class _Once(CostModel):
         self._later = super()._find_families()
         return []
 
-    def price(self, state: State) -> Cost:
-        view = self.view(state.lists)
+    def price(self, lists: Lists) -> Cost:
+        view = self.view(lists)
         parts = [family.add_up(view, len(self.at)) for family in self._later]
         peak = np.sum([part.rows for part in parts], axis=0).max(initial=0)
         return Cost(sum(p.compute_seconds for p in parts), sum(p.comm_seconds for p in parts), int(peak))
