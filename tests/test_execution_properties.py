@@ -19,8 +19,8 @@ EXAMPLES = int(os.environ.get("SHARDWRIGHT_EXAMPLES", "320"))
 
 
 @st.composite
-def decided_programs(draw):
-    program = draw(programs())
+def decided_programs(draw, **options):
+    program = draw(programs(**options))
     args = [f32(*shape) for shape in program.arguments]
     mesh = draw(st.sampled_from(MESHES))
     analysis = sw.analyse(program, *args)
@@ -55,3 +55,18 @@ def check(case):
 def test_random_decisions_compute_the_same(part):
     drawn = given(decided_programs())(lambda case: check(case))
     seed(part)(settings(max_examples=EXAMPLES // PARTS, deadline=None, derandomize=False, database=None)(drawn))()
+
+
+@pytest.mark.slow
+def test_uneven_decisions_compute_the_same():
+    """Sizes that hardly any axis divides, and one result, so that most tensors lie inside and may be padded."""
+    padded = []
+
+    def checked(case):
+        program, args, mesh, decisions = case
+        check(case)
+        padded.append(bool(sw.evaluate(program, *args, mesh=mesh, decisions=decisions).partitioned.padded))
+
+    drawn = given(decided_programs(sizes=(3, 5, 6, 7, 8), results=1))(checked)
+    seed(0)(settings(max_examples=EXAMPLES // PARTS, deadline=None, derandomize=False, database=None)(drawn))()
+    assert sum(padded) > len(padded) / 10

@@ -44,6 +44,8 @@ def by_shardy(module: ReadModule, plans: Sequence[Plan], simple: Plan) -> Plan:
 
 def shardy_seconds(module: ReadModule, plan: Plan) -> float:
     """Seconds of communication by Shardy's explicit collectives, at our prices."""
+    if plan.partitioned.padded:  # its explicit collectives gather what the compiler would pad
+        return plan.estimate_cost.comm_seconds
     prices, program = plan.costs.prices, plan.analysis.program
     # Which of them the compiler will make one is told by the lines that they come from.
     sharers: dict[Source, int] = {}

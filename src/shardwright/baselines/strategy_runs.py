@@ -102,7 +102,7 @@ class Runs:
 
     def _legal(self, op: Op, allowed: tuple[bool, ...]) -> list[frozenset[int]]:
         groups = tuple([0 if a else -1 for a in allowed])
-        return [frozenset(candidates(op.rule, groups, frozenset({0}), size)) for size in self.mesh.sizes]
+        return [frozenset(candidates(op, groups, frozenset({0}), size)) for size in self.mesh.sizes]
 
     def _as_run(self, op: Op, factors: list[tuple[int, ...]], onto: list[tuple[int, ...]] | None = None) -> Run:
         axes = range(len(self.mesh.sizes))

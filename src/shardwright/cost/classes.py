@@ -26,7 +26,7 @@ K = TypeVar("K", bound=Hashable)
 class ValueClass(NamedTuple):
     """``groups`` of its dimensions; ``kept`` are the entries of a state that keep it whole, by group.
 
-    ``fixed`` is its sharding where no state gives it.
+    ``padded`` are the groups that may be split unevenly. ``fixed`` is its sharding where no state gives it.
     """
 
     shape: tuple[int, ...]
@@ -34,6 +34,7 @@ class ValueClass(NamedTuple):
     groups: tuple[int, ...]
     pairs: tuple[Pair, ...]
     kept: tuple[int, ...]
+    padded: tuple[int, ...] = ()
     fixed: Sharding | None = None
 
 
@@ -123,6 +124,7 @@ class Classes:
                     places.of_value[v],
                     places.pairs(v),
                     kept_by(v, kept),
+                    places.padded(v),
                     None if fixed is None else fixed[v],
                 ),
                 v,

@@ -69,7 +69,7 @@ def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, 
     for axis, f in enumerate(factors):
         if f >= 0:
             ways[f] = ways.get(f, 1) * mesh.sizes[axis]
-    flops = op.flops / math.prod(ways.values())
+    flops = op.flops * math.prod(-(-op.rule.sizes[f] // parts) / op.rule.sizes[f] for f, parts in ways.items())
     rows, columns, depth = (
         math.prod(-(-op.rule.sizes[f] // ways.get(f, 1)) for f in found) for found in contraction_factors(op.rule)
     )

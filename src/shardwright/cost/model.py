@@ -34,6 +34,7 @@ from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates
 from shardwright.spmd.collectives import ALL_REDUCE, Move, reshard
 from shardwright.spmd.shardings import Places, shard_value
 from shardwright.spmd.state import Entry, MeshShape, Sharding, State
+from shardwright.spmd.uneven import padding
 
 Lists = tuple[tuple[Entry, ...], ...]
 Rows = NDArray[np.int64]
@@ -309,7 +310,7 @@ class CostModel:
             known = self._shardings.get((value_class, part))
             if known is None:
                 c = self.classes.values.keys[value_class]
-                known = shard_value(c.shape, c.groups, c.pairs, c.kept, self.mesh, own)
+                known = shard_value(c.shape, c.groups, c.pairs, c.kept, self.mesh, own, c.padded)
                 self._shardings[value_class, part] = known
             view.shardings[value_class] = known
         return known
@@ -354,7 +355,9 @@ class CostModel:
         key = (op.signature, groups, axis, on_list)
         known = self._allowed.get(key)
         if known is None:
-            known = self._allowed[key] = candidates(op.rule, groups, on_list, self.mesh.sizes[axis])
+            known = self._allowed[key] = candidates(
+                op, groups, on_list, self.mesh.sizes[axis], self.classes.places.uniform
+            )
         return known
 
     def _price_op(self, op_class: int, problem: Problem) -> OpPrice:
@@ -470,7 +473,7 @@ class CostModel:
         for v, sharding in zip(values, shardings, strict=True):
             count = 1.0
             for size, axes in zip(self.classes.values.keys[v].shape, sharding, strict=True):
-                count *= size / self.mesh.ways(axes)
+                count *= -(-size // self.mesh.ways(axes))
             most = max(most, count)
         return most
 
@@ -622,6 +625,7 @@ class CostModel:
             if before == after:
                 return Part(0.0, 0.0, None)
             size = stored_bytes(c.shape, c.dtype, None)
+            size *= max(padding(c.shape, before, self.mesh), padding(c.shape, after, self.mesh))
             return Part(0.0, count * self.moves_seconds(reshard(size, before, after, self.mesh)), None)
 
         return price

@@ -30,7 +30,7 @@ class DevicePrices:
         links, sizes = [p.link for p in parts], [p.size for p in parts]
         return collective_seconds(move.kind, move.bytes, links, sizes, move.sharers)
 
-    def work_seconds(self, op: Op, dtype: str, split: int, touched_bytes: float) -> float:
+    def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device, each tensor read or written once."""
         matrix = op.flops / split / self.device.flops(dtype) if op.flops else 0.0
         return matrix + touched_bytes / self.device.memory_bytes_per_second

@@ -11,7 +11,8 @@ from itertools import product
 
 from shardwright.analysis import Analysis
 from shardwright.space.roles import Roles
-from shardwright.spmd import Entry, MeshShape
+from shardwright.spmd import Entry, MeshShape, Places
+from shardwright.spmd.uneven import splits
 
 _MATTERS = 1e-3
 """Of the program's FLOPs, of the bytes of its tensors and of its arguments: below it in all three, a group is left
@@ -55,15 +56,17 @@ def find_actions(
     *,
     kept: Mapping[str, str] | None = None,
     matters: float = _MATTERS,
+    places: Places | None = None,
 ) -> Actions:
-    """All actions on a program. ``kept`` are axes that must stay unused, each with the reason."""
+    """All actions on a program, whose ``places`` may be known. ``kept`` are axes that must stay unused, and why."""
     weight = _weights(analysis)
+    inside = (places or Places(analysis)).padded_groups
     entries: list[tuple[Entry, ...]] = []
     pruned: list[Pruned] = []
     for axis, size in zip(mesh.names, mesh.sizes, strict=True):
         found: list[Entry] = []
         for g, described in enumerate(analysis.descriptions):
-            reason = (kept or {}).get(axis) or _reason(described.sizes, size, weight[g], matters)
+            reason = (kept or {}).get(axis) or _reason(described.sizes, size, weight[g], matters, g in inside)
             if reason:
                 pruned.append(Pruned(axis, described.name, reason))
             else:
@@ -101,10 +104,12 @@ def _weights(analysis: Analysis) -> list[tuple[float, float, float]]:
     return [(d.flops / flops, d.bytes / total, in_arguments[g] / held) for g, d in enumerate(analysis.descriptions)]
 
 
-def _reason(sizes: Collection[int], axis_size: int, weight: tuple[float, float, float], matters: float) -> str:
+def _reason(
+    sizes: Collection[int], axis_size: int, weight: tuple[float, float, float], matters: float, inside: bool
+) -> str:
     if axis_size == 1:
         return "the axis has one device"
-    if all(size % axis_size for size in sizes):
+    if not any(splits(size, axis_size, padded=inside) for size in sizes):
         given = " and ".join(map(str, sorted(sizes)))
         return f"{axis_size} devices do not divide {given}"
     flops, total, held = weight

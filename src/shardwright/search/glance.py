@@ -36,7 +36,7 @@ class Glance:
         *,
         deadline: float,
     ) -> None:
-        actions = find_actions(analysis, costs.mesh, kept=kept)
+        actions = find_actions(analysis, costs.mesh, kept=kept, places=costs.classes.places)
         self.costs, self.pinned = costs, pinned
         self._space = Space(analysis, costs, actions, pinned.whole, keepers, pinned=pinned.lists)
         self._scores = Scores(costs, self._space.order, pinned, limit_bytes, deadline=deadline)

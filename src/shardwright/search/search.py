@@ -88,7 +88,7 @@ def find_state(
     itself. ``starts`` are states that earlier searches met. With ``any_fit`` the first state that fits ends it.
     Without ``seconds`` the result depends on the seed alone. An interrupt (Ctrl-C) ends the search, not the program.
     """
-    actions = find_actions(analysis, costs.mesh, kept=kept)
+    actions = find_actions(analysis, costs.mesh, kept=kept, places=costs.classes.places)
     space = Space(analysis, costs, actions, pinned.whole, keepers, pinned=pinned.lists, use_tactics=use_tactics)
     deadline = math.inf if seconds is None else time.perf_counter() + seconds
     scores = Scores(costs, space.order, pinned, limit_bytes, deadline=deadline, any_fit=any_fit, watch=watch)

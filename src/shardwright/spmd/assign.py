@@ -20,6 +20,7 @@ from shardwright.ir.rules import Rule
 from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reduced
 from shardwright.spmd.prices import Prices
 from shardwright.spmd.state import MeshShape, Sharding
+from shardwright.spmd.uneven import paddable, padded_size, padding, splits
 
 _MOST_WAYS = 256
 _SAMPLE_BYTES, _DECIMALS = 1e6, 15
@@ -77,10 +78,13 @@ class Ways:
     are a vector over the ways, worked out once for each sharding of each tensor, and a choice is a sum of vectors.
     """
 
-    def __init__(self, ways: list[Way], sizes: list[float], factors: int, outlook: Outlook) -> None:
+    def __init__(
+        self, ways: list[Way], shapes: Sequence[tuple[tuple[int, ...], str]], factors: int, outlook: Outlook
+    ) -> None:
         self.ways = ways
         self.outlook = outlook
-        self.sizes = sizes
+        self.shapes = [shape for shape, _ in shapes]
+        self.sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
         self.work = np.array([way.work_seconds for way in ways])
         self.factors = np.array([way.factors for way in ways])
         self.count = factors
@@ -119,13 +123,13 @@ class Assigner:
 
     def _cheapest(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
         ways = self._ways(op, problem, shapes)
-        sizes, count = ways.sizes, len(problem.operands)
+        count = len(problem.operands)
         seconds = ways.work
         for t, sharding in enumerate((*problem.operands, *problem.results)):
             if t >= count or not problem.free[t]:
                 moved = ways.moved.get((t, sharding))
                 if moved is None:
-                    moved = ways.moved[t, sharding] = self._seconds(ways, t, count, sharding, sizes[t])
+                    moved = ways.moved[t, sharding] = self._seconds(ways, t, count, sharding)
                 seconds = seconds + moved
         allowed = ways.among(problem.candidates)
         seconds = seconds.round(_DECIMALS)  # or equals would differ by how they were added up
@@ -152,7 +156,7 @@ class Assigner:
         if kind not in self._all_ways:
             every = frozenset(range(len(op.rule.sizes)))
             own = tuple(every)
-            choices = tuple(candidates(op.rule, own, every, size) for size in self.mesh.sizes)
+            choices = tuple(candidates(op, own, every, size, every) for size in self.mesh.sizes)
             few = math.prod(len(found) + 1 for found in choices) <= _MOST_WAYS
             self._all_ways[kind] = self._make_ways(op, choices, shapes, problem.outlook) if few else None
         ways = self._all_ways[kind]
@@ -170,19 +174,18 @@ class Assigner:
         shapes: Sequence[tuple[tuple[int, ...], str]],
         outlook: Outlook,
     ) -> Ways:
-        sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
         return Ways(
             [
-                self._way(op, factors, sizes, shapes)
-                for factors in _combinations(op.rule, choices, self.mesh)
+                self._way(op, factors, shapes)
+                for factors in _combinations(op, choices, self.mesh)
                 if not (op.kind == "convolution" and miscompiled(op.rule, factors))
             ],
-            sizes,
+            shapes,
             len(op.rule.sizes),
             outlook,
         )
 
-    def _seconds(self, ways: Ways, t: int, count: int, sharding: Sharding, size: float) -> NDArray[np.float64]:
+    def _seconds(self, ways: Ways, t: int, count: int, sharding: Sharding) -> NDArray[np.float64]:
         """Of moving a tensor that lies, or must lie, in this way, for each of the ways."""
         known = self._lines
         out = []
@@ -192,7 +195,7 @@ class Assigner:
                 out.append(0.0)
             else:
                 start, slope = known.get(change) or self._line(change)
-                out.append(start + slope * size)
+                out.append(start + slope * self._size(ways, t, change))
         return np.array(out)
 
     def _line(self, change: _Change) -> tuple[float, float]:
@@ -204,19 +207,27 @@ class Assigner:
 
     def _around(self, way: Way, problem: Problem, ways: Ways) -> Iterator[tuple[tuple[Move, ...], float]]:
         """The moves of each operand, then of each result, and their seconds."""
-        known, sizes, count = self._moves, ways.sizes, len(problem.operands)
+        known, count = self._moves, len(problem.operands)
         for t, (have, want, free) in enumerate(zip(problem.operands, way.operands, problem.free, strict=True)):
             if free or have == want:
                 yield _NOTHING
             else:
                 change = _before(have, want)
-                yield known.get((sizes[t], change)) or self._move(sizes[t], change)
+                size = self._size(ways, t, change)
+                yield known.get((size, change)) or self._move(size, change)
         for k, (have, want) in enumerate(zip(way.results, problem.results, strict=True)):
             if have == want and not way.partial:
                 yield _NOTHING
             else:
-                size, change = sizes[count + k], _after(way, ways.outlook, k, want)
+                change = _after(way, ways.outlook, k, want)
+                size = self._size(ways, count + k, change)
                 yield known.get((size, change)) or self._move(size, change)
+
+    def _size(self, ways: Ways, t: int, change: _Change) -> float:
+        """Bytes of a tensor that is moved, padded as it is before or after."""
+        shape = ways.shapes[t]
+        more = max(padding(shape, change.have, self.mesh), padding(shape, change.want, self.mesh))
+        return ways.sizes[t] * more if more > 1 else ways.sizes[t]
 
     def _move(self, size: float, change: _Change) -> tuple[tuple[Move, ...], float]:
         have, partial, want, sharers, narrowing = change
@@ -228,15 +239,20 @@ class Assigner:
         self,
         op: Op,
         factors: tuple[int, ...],
-        sizes: Sequence[float],
         shapes: Sequence[tuple[tuple[int, ...], str]],
     ) -> Way:
         rule = op.rule
         shardings = [
             tuple(tuple(a for a, f in enumerate(factors) if dim[:1] == (f,)) for dim in dims) for dims in rule.tensors
         ]
-        split = math.prod(self.mesh.sizes[a] for a, f in enumerate(factors) if f >= 0)
-        touched = sum(local_bytes(sizes[t], s, self.mesh) for t, s in enumerate(shardings))
+        split = 1.0
+        for f in set(factors) - {-1}:
+            parts = math.prod(self.mesh.sizes[a] for a, g in enumerate(factors) if g == f)
+            split *= parts * rule.sizes[f] / padded_size(rule.sizes[f], parts)
+        touched = 0.0
+        for (shape, dtype), sharding in zip(shapes, shardings, strict=True):
+            size = math.prod(shape) * bits_of(dtype) / 8 * padding(shape, sharding, self.mesh)
+            touched += local_bytes(size, sharding, self.mesh)
         count = len(op.operands)
         return Way(
             factors,
@@ -278,25 +294,36 @@ def miscompiled(rule: Rule, factors: tuple[int, ...]) -> bool:
     return bool(chosen & rule.halo) and bool(chosen & kernel & result)
 
 
-def candidates(rule: Rule, groups: tuple[int, ...], on_list: frozenset[int], axis_size: int) -> tuple[int, ...]:
-    """The factors of an op that an axis may split: on its list, divisible, and major in every result that has them."""
+def candidates(
+    op: Op,
+    groups: tuple[int, ...],
+    on_list: frozenset[int],
+    axis_size: int,
+    padded: frozenset[int] = frozenset(),
+) -> tuple[int, ...]:
+    """The factors of an op that an axis may split: on its list, and major in every result that has them.
+
+    The axis must divide them, but for those of the groups ``padded``.
+    """
+    rule, loose = op.rule, paddable(op) if padded else frozenset()
     return tuple(
         f
         for f, group in enumerate(groups)
         if group in on_list
         and f not in rule.whole
-        and rule.sizes[f] % axis_size == 0
+        and splits(rule.sizes[f], axis_size, padded=f in loose and group in padded)
         and all(factors.index(f) == 0 for dims in rule.results for factors in dims if f in factors)
     )
 
 
-def _combinations(rule: Rule, candidates: tuple[tuple[int, ...], ...], mesh: MeshShape) -> Iterator[tuple[int, ...]]:
+def _combinations(op: Op, candidates: tuple[tuple[int, ...], ...], mesh: MeshShape) -> Iterator[tuple[int, ...]]:
+    sizes, loose = op.rule.sizes, paddable(op)
     choices = [(-1, *found) for found in candidates]
     if math.prod(map(len, choices)) > _MOST_WAYS:  # many axes: the first few of each axis's list do
         choices = [found[:3] for found in choices]
     for factors in product(*choices):
         if all(
-            rule.sizes[f] % math.prod(mesh.sizes[a] for a, g in enumerate(factors) if g == f) == 0
+            splits(sizes[f], math.prod(mesh.sizes[a] for a, g in enumerate(factors) if g == f), padded=f in loose)
             for f in set(factors) - {-1}
         ):
             yield factors

@@ -11,6 +11,7 @@ from shardwright.spmd.collectives import Move, reshard
 from shardwright.spmd.prices import Prices
 from shardwright.spmd.shardings import Places, shard_values
 from shardwright.spmd.state import MeshShape, Sharding, State
+from shardwright.spmd.uneven import moved_bytes, padding
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,12 @@ class Partitioned:
         return self.places.analysis.program
 
     @cached_property
+    def padded(self) -> frozenset[int]:
+        """Values with a dimension that its axes do not divide."""
+        values = zip(self.program.values, self.values, strict=True)
+        return frozenset(v for v, (value, s) in enumerate(values) if padding(value.shape, s, self.mesh) > 1)
+
+    @cached_property
     def collectives(self) -> tuple[Collective, ...]:
         """Everything that moves, in program order."""
         out: list[Collective] = []
@@ -78,7 +85,8 @@ class Partitioned:
             else:
                 for a, b in program.ties(op):
                     if not program.free[a]:
-                        moves = reshard(program.values[a].bytes, self.values[a], self.values[b], self.mesh)
+                        have, want = self.values[a], self.values[b]
+                        moves = reshard(moved_bytes(program.values[a], have, want, self.mesh), have, want, self.mesh)
                         add(moves, a, o, "border")
         return tuple(out)
 
@@ -102,7 +110,8 @@ def partition_program(
         choice = allowed.get((op.signature, groups))
         if choice is None:
             choice = allowed[op.signature, groups] = tuple(
-                candidates(op.rule, groups, found, size) for found, size in zip(on_list, mesh.sizes, strict=True)
+                candidates(op, groups, found, size, places.uniform)
+                for found, size in zip(on_list, mesh.sizes, strict=True)
             )
         problem = Problem(
             program.shape_classes[op.signature],

@@ -14,5 +14,5 @@ class Prices(Protocol):
     def move_seconds(self, move: Move) -> float:
         """Of a collective."""
 
-    def work_seconds(self, op: Op, dtype: str, split: int, touched_bytes: float) -> float:
+    def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device: its FLOPs split so many ways, its operands and results of so many bytes."""

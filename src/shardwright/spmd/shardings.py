@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
 from shardwright.analysis import Analysis
 from shardwright.spmd.kept import kept_by, stays_whole
 from shardwright.spmd.state import Entry, MeshShape, Sharding, State
+from shardwright.spmd.uneven import splits
 
 
 class Pair(NamedTuple):
@@ -39,9 +41,47 @@ class Places:
         start = analysis.names.factor_start
         self.of_op = [tuple(groups[a:b]) for a, b in pairwise(start.tolist())]
 
+    @cached_property
+    def uniform(self) -> frozenset[int]:
+        """Groups whose dimensions all have one size: padded alike, they still lie alike."""
+        return frozenset(g for g, d in enumerate(self.analysis.descriptions) if len(d.sizes) == 1)
+
+    @cached_property
+    def _exact(self) -> frozenset[int]:
+        """Values that JAX wants divided exactly, and those that are made of them, or they of them, entry by entry.
+
+        To pad an optimizer's inside, where its state cannot be, would mean to gather all that it makes.
+        """
+        program = self.analysis.program
+        beside: dict[int, list[int]] = defaultdict(list)
+        for op in program.ops:
+            together = [(*op.operands, *op.results)] if len(set(op.rule.tensors)) == 1 else []
+            for values in together if op.rule.tensors else program.ties(op):
+                for v in values:
+                    beside[v] += values
+        region = program.regions[0]
+        found = {*region.parameters, *region.results}
+        reached = list(found)
+        while reached:
+            new = {v for v in beside[reached.pop()] if v not in found}
+            found |= new
+            reached += new
+        return frozenset(found)
+
+    @cached_property
+    def padded_groups(self) -> frozenset[int]:
+        """Groups of which some value may be split unevenly."""
+        return frozenset(g for v in range(len(self.of_value)) for g in self.padded(v))
+
     def pairs(self, value: int) -> tuple[Pair, ...]:
         """The conflicts of a value."""
         return tuple(self._pairs.get(value, ()))
+
+    def padded(self, value: int) -> tuple[int, ...]:
+        """The groups of a value that may be split unevenly."""
+        if value in self._exact:
+            return ()
+        return tuple(g for g in self.of_value[value] if g in self.uniform)
 
 
 def winner(places: Iterable[int], pairs: Iterable[Pair], sides: tuple[int, ...]) -> int:
@@ -65,10 +105,11 @@ def shard_values(places: Places, mesh: MeshShape, state: State) -> list[Sharding
         groups = places.of_value[v]
         pairs = places.pairs(v)
         kept = kept_by(v, whole)
-        key = (value.shape, groups, pairs, kept)
+        padded = places.padded(v)
+        key = (value.shape, groups, pairs, kept, padded)
         sharding = known.get(key)
         if sharding is None:
-            sharding = known[key] = shard_value(value.shape, groups, pairs, kept, mesh, state.lists)
+            sharding = known[key] = shard_value(value.shape, groups, pairs, kept, mesh, state.lists, padded)
         out.append(sharding)
     return out
 
@@ -80,8 +121,12 @@ def shard_value(
     kept: tuple[int, ...],
     mesh: MeshShape,
     lists: tuple[tuple[Entry, ...], ...],
+    padded: tuple[int, ...] = (),
 ) -> Sharding:
-    """The sharding of a value with these groups and conflicts; ``kept`` are entries that keep it whole."""
+    """The sharding of a value with these groups and conflicts.
+
+    ``kept`` are entries that keep it whole, ``padded`` groups that may be split unevenly.
+    """
     taken: list[list[int]] = [[] for _ in shape]
     for axis, entries in enumerate(lists):
         for entry in entries:
@@ -91,7 +136,8 @@ def shard_value(
             if not dims or (entry.unless >= 0 and entry.unless in groups):
                 continue
             d = winner(dims, pairs, entry.sides) if len(dims) > 1 else dims[0]
-            if shape[d] % (mesh.sizes[axis] * mesh.ways(tuple(taken[d]))) == 0:
+            parts = mesh.sizes[axis] * mesh.ways(tuple(taken[d]))
+            if splits(shape[d], parts, padded=entry.group in padded):
                 taken[d].append(axis)
                 break
     return tuple(tuple(axes) for axes in taken)

@@ -70,6 +70,8 @@ def verify_shardy(plan: Plan, *, platform: str = "cpu") -> Verdict:
         "differences": _differences(plan.collectives, theirs),
     }
     message = f"the plan implies {ours / 1e6:,.1f} MB from each device, Shardy's program moves {total / 1e6:,.1f} MB"
+    if plan.partitioned.padded:
+        message += ", which gathers the dimensions that the compiler pads: compile it to see what that does"
     return Verdict("shardy", abs(ratio - 1) <= AGREEMENT, message, figures)
 
 
