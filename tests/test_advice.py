@@ -243,3 +243,13 @@ def test_the_sentence():
         "jax.checkpoint around model.py:12 (layer) with policy=jax.checkpoint_policies.dots_saveable: "
         "5.0 GiB on each device (fits; −3.0 GiB) and a step of 250 ms (+12.5 ms)"
     )
+
+
+def test_what_stays_whole_stays_whole_in_the_changed_program():
+    fn, args, options = build("gpt", preset="tiny", remat=True)
+    decisions = ["data_parallel:data", ("data", "state.params.embed[1]"), sw.Whole("data", "state.params.final_norm")]
+    plan = sw.evaluate(fn, *args, mesh={"data": 2}, device="tpu-v5e", decisions=decisions, **options)
+    assert plan.partitioned.state.whole
+    again = tried(plan, Policy.NOTHING)
+    assert again.peak_bytes == plan.estimate_cost.peak_bytes
+    assert again.comm_seconds == pytest.approx(plan.estimate_cost.comm_seconds)

@@ -14,10 +14,10 @@ _NEARLY_ALL = 0.9
 def function_around(program: Program, ops: Iterable[int]) -> Source | None:
     """The innermost function that nearly all of these ops are inside of one call of, at the first of its lines.
 
-    Slices and reshapes do not count: those that a scan makes of its layers are outside of the layer.
+    Slices, reshapes and counters do not count: those that a scan makes for its layers are outside of the layer.
     """
     located = [o for o in ops if program.ops[o].source.file]
-    found = [o for o in located if program.ops[o].kind not in SHAPING | IN_PLACE] or located
+    found = [o for o in located if _computes(program, o)] or located
     counts: Counter[tuple[str, str]] = Counter()
     depths: dict[tuple[str, str], int] = {}
     calls: dict[tuple[str, str], Counter[tuple[str, int, str]]] = defaultdict(Counter)
@@ -37,6 +37,11 @@ def function_around(program: Program, ops: Iterable[int]) -> Source | None:
     file, function = max(nearly_all, key=lambda name: depths[name])
     lines = [line for o in found if (line := line_in(program.ops[o].source, file, function))]
     return Source(file, min(lines), function)
+
+
+def _computes(program: Program, o: int) -> bool:
+    op = program.ops[o]
+    return op.kind not in SHAPING | IN_PLACE and any(program.values[v].shape for v in op.results)
 
 
 def _nearly(part: int, whole: int) -> bool:
