@@ -85,7 +85,7 @@ def advice_table(plan: Plan) -> Table:
         )
         for a in plan.advice
     ]
-    columns = "if it had:code, step:number, more or less:number, memory:number, more or less:number, fits"
+    columns = "if it had:code, step:number, change:number, memory:number, change:number, fits"
     return make_table("advice-table", "What the plan would cost if the program were written differently", columns, rows)
 
 
