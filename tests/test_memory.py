@@ -48,6 +48,20 @@ class TestStored:
     def test_a_product_takes_its_epilogue_in(self):
         assert stored(lambda x, w: jnp.maximum(x @ w, 0) * 2, f32(64, 64), f32(64, 64)) == ["multiply"]
 
+    def test_a_product_does_not_wait_for_a_loop_after_it(self):
+        """Its sum with what the loop makes is a kernel of its own; what a product before it makes joins it."""
+
+        def fn(x, w):
+            early = x @ w
+            late = jax.lax.fori_loop(0, 3, lambda _, h: jnp.sin(h), w)
+            return early * 2 + late
+
+        program = sw.analyse(fn, f32(64, 64), f32(64, 64)).program
+        kernels = find_kernels(program, "tpu")
+        at = {op.kind: kernels.at[o] for o, op in enumerate(program.ops)}
+        assert at["dot_general"] < at["while"] < at["add"]
+        assert stored(lambda x, w, v: (x @ w) * 2 + jnp.sin(v), *[f32(64, 64)] * 3) == ["add"]
+
     def test_a_product_computes_its_operands_inside_on_a_tpu_but_not_on_a_gpu(self):
         def fn(x, w):
             return (x * 2) @ w

@@ -8,7 +8,8 @@ compiled programs of the TPU compiler:
   each, unless that would keep more in memory than its result; an expensive one (``exp``, ``tanh``) only if
   it would keep less (the scores of a softmax in bf16 and not their exponentials in f32).
 - A contraction takes elementwise ops on its operands in, and those that follow it as long as they come together in one
-  value again, which is what is stored. Of two contractions that meet in one op, the later one takes it in.
+  value again, which is what is stored. Of two contractions that meet in one op, the later one takes it in. None waits
+  for a loop that stands after it.
 - A slice of three or more dimensions of what a loop carries is copied out first.
 - What a loop carries, a branch or the program returns, or an op uses that fuses nothing (sort, gather, …) is stored.
 
@@ -18,6 +19,7 @@ optimizer's update) run as soon as their operands are there, which frees a gradi
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -228,12 +230,13 @@ def _epilogues(program: Program, fused: Sequence[bool], must: list[bool]) -> tup
     claimed: set[int] = set()
     inside: set[int] = set()
     ends: set[int] = set()
+    loops = [o for o, op in enumerate(program.ops) if op.kind == "while"]
     for o in range(len(program.ops) - 1, -1, -1):
         op = program.ops[o]
         if op.kind not in CONTRACTIONS:
             continue
         must[op.results[0]] = False
-        values, meetings = _meetings(program, fused, must, op, claimed)
+        values, meetings = _meetings(program, fused, must, o, claimed, loops)
         end = meetings[-1]
         if not must[values[end]]:
             end = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
@@ -252,9 +255,20 @@ def _widened(program: Program, v: int) -> bool:
 
 
 def _meetings(
-    program: Program, fused: Sequence[bool], must: Sequence[bool], op: Op, claimed: set[int]
+    program: Program,
+    fused: Sequence[bool],
+    must: Sequence[bool],
+    contraction: int,
+    claimed: set[int],
+    loops: Sequence[int],
 ) -> tuple[list[int], list[int]]:
-    """The values that follow a contraction, and the numbers of those in which all before them come together."""
+    """The values that follow a contraction, and the numbers of those in which all before them come together.
+
+    What needs something else that a loop after it has to make first does not follow it: the contraction would have to
+    wait, and to keep its operands for as long.
+    """
+    op = program.ops[contraction]
+    following_loop = loops[k] if (k := bisect_right(loops, contraction)) < len(loops) else len(program.ops)
     values = [op.results[0]]
     meetings = [0]
     waiting = sorted(program.users[values[0]])
@@ -262,6 +276,8 @@ def _meetings(
     while waiting and len(values) < _LONGEST_EPILOGUE and not must[values[-1]] and values[-1] not in program.returned:
         u = waiting.pop(0)
         if not fused[u] or u in claimed or program.ops[u].region != op.region:
+            break
+        if any(program.values[v].op >= following_loop for v in program.ops[u].operands if v not in values):
             break
         included.add(u)
         values.append(program.ops[u].results[0])
