@@ -23,9 +23,9 @@ from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced
 from shardwright.wish import Wish
 
-_IMPROVED, _IMPROVING_WORK = 3, 12_000
-"""How many shapes are improved on, and how much (see ``Scores.work``): some tenth of a search."""
-_CLOSE = 0.02
+_IMPROVED, _IMPROVING_WORK = 3, 40_000
+"""How many shapes are improved on, and how much (see ``Scores.work``): nearly half as much as a search would do."""
+_CLOSE = 0.005
 """The best shape is searched; so is the second, if it is this close."""
 _CARRIED = 4
 """How many of the best states of other shapes are tried on a shape."""

@@ -305,6 +305,9 @@ def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> 
             and all(u in tail for v in op.results for u in program.users[v])
         ):
             tail.add(o)
+    for o, r in enumerate(root):
+        if r in tail and o not in tail:  # a product that an update at the end takes in runs in its own place
+            at[o] = o
     for o in sorted(tail):
         op = program.ops[o]
         ready = 0
