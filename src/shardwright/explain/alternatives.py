@@ -116,7 +116,7 @@ def _put(plan: Plan, argument: Argument, dimension: Dimension, axis: str) -> Ite
     groups = plan.partitioned.places.of_value[argument.value]
     group = groups[dimension.number]
     listed = [(d, e) for d, e in decisions_on(plan, axis) if e.group != group]
-    new = _decision(plan, group, dimension.name, axis, groups)
+    new = usual_decision(plan, group, dimension.name, axis, groups)
     rest = [d for d in plan.decisions if d.axis != axis]
     keepers = [d for d in plan.decisions if d.axis == axis and isinstance(d, Whole)]
     freed = [d for d in keepers if path_matches(d.path, argument.path)]
@@ -134,7 +134,7 @@ def _put(plan: Plan, argument: Argument, dimension: Dimension, axis: str) -> Ite
             yield _Change(text, axis, dimension.number, decisions, state)
 
 
-def _decision(plan: Plan, group: int, name: str, axis: str, groups: Sequence[int]) -> Decision:
+def usual_decision(plan: Plan, group: int, name: str, axis: str, groups: Sequence[int]) -> Decision:
     """A decision about a group on an axis, as the plan says it elsewhere, but not so that it passes this tensor by."""
     said = [(d, e) for own in plan.mesh for d, e in decisions_on(plan, own) if e.group == group]
     said.sort(key=lambda pair: pair[0].axis != axis)

@@ -19,6 +19,7 @@ from shardwright.explain.choices import Choice, choices_at, choices_of_groups
 from shardwright.explain.lines import OpKind, find_lines, ops_at
 from shardwright.explain.moves import Moved, moved_at, moved_by_argument
 from shardwright.explain.reasons import Dimension, dimension_reasons, keeper_of
+from shardwright.explain.uneven import Padded, Uneven, find_uneven, padded_tensors
 from shardwright.explain.words import plain
 from shardwright.frontend.paths import leaf_paths, parameter_names
 from shardwright.ir.program import Argument
@@ -51,8 +52,9 @@ class Explanation:
     """What ``plan.explain`` says. Printable; ``to_dict()`` for machines.
 
     Of an argument there are ``tensors``, ``alternatives`` (with the plan itself among them), ``collectives`` and
-    ``conflicts``; of a source line ``ops``, ``kernels``, ``collectives`` and ``conflicts``. ``left_out`` says what was
-    not priced, if anything.
+    ``conflicts``, and of its dimensions those that axes do not divide (``uneven``); of a source line ``ops``,
+    ``kernels``, ``collectives``, ``conflicts`` and which results are ``padded``. ``left_out`` says what was not priced,
+    if anything.
     """
 
     about: str
@@ -65,6 +67,8 @@ class Explanation:
     alternatives: tuple[Alternative, ...] = ()
     collectives: tuple[Moved, ...] = ()
     conflicts: tuple[Choice, ...] = ()
+    uneven: tuple[Uneven, ...] = ()
+    padded: tuple[Padded, ...] = ()
     left_out: str = ""
 
     @property
@@ -137,6 +141,7 @@ def _explain_arguments(plan: Plan, path: str, arguments: list[Argument], unused:
         alternatives=alternatives,
         collectives=moved_by_argument(plan, [a.value for a in arguments]),
         conflicts=choices_of_groups(plan, groups) if len(tensors) == 1 else (),
+        uneven=find_uneven(plan, arguments[0], tensors[0].dimensions) if len(tensors) == 1 else (),
         left_out="" if priced_whole or not split else f"{path} whole",
     )
 
@@ -173,4 +178,5 @@ def _explain_line(plan: Plan, text: str) -> Explanation:
         kernels=tuple(k for k in plan.estimate.kernels if at(k.source)),
         collectives=moved_at(plan, at),
         conflicts=choices_at(plan, at),
+        padded=padded_tensors(plan, [v for op in plan.analysis.program.ops if at(op.source) for v in op.results]),
     )

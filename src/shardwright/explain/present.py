@@ -17,8 +17,9 @@ from shardwright.explain.alternatives import Alternative
 from shardwright.explain.choices import Choice
 from shardwright.explain.lines import OpKind
 from shardwright.explain.moves import ITSELF, Moved
-from shardwright.explain.reasons import SPLIT, Reason
+from shardwright.explain.reasons import NO_DECISION, SPLIT, Reason
 from shardwright.explain.tables import Rows
+from shardwright.explain.uneven_present import padded_text, uneven_text
 from shardwright.explain.words import many, more, short, signed_percent, signed_seconds
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ def explanation_table(e: Explanation) -> RenderableType:
 
 def _arguments(e: Explanation) -> Iterator[RenderableType]:
     yield from _one(e.tensors[0]) if len(e.tensors) == 1 else _several(e)
+    for u in e.uneven:
+        yield Text()
+        yield uneven_text(u, e)
     if len(e.alternatives) > 1:
         yield Text()
         yield _alternatives(e)
@@ -88,8 +92,8 @@ def _short(t: Tensor) -> str:
     if split:
         return "; ".join(split)
     reasons: list[Reason] = [r for d in t.dimensions for r in d.reasons]
-    named = [r for r in reasons if r.decision is not None] or reasons
-    return named[0].text if named else ""
+    named = [r.text for r in reasons if r.decision is not None]
+    return (named or [NO_DECISION if reasons else ""])[0]
 
 
 def _alternatives(e: Explanation) -> Table:
@@ -164,6 +168,9 @@ def _line(e: Explanation) -> Iterator[RenderableType]:
     if e.ops:
         yield Text()
         yield _ops(e.ops)
+    if e.padded:
+        yield Text()
+        yield padded_text(e.padded)
     if e.kernels:
         rows = Rows("kernels", "tensor", "times", "seconds", "bound by", "at", numbers=[2, 3])
         for k in e.kernels:

@@ -15,7 +15,7 @@ from shardwright.spmd.shardings import shard_value
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan
 
-_MOST_OPS = 10_000
+MOST_OPS = 10_000
 """What stays whole divides a program's tensors into classes anew, which takes more than a second in larger ones."""
 
 
@@ -24,7 +24,7 @@ def state_of(plan: Plan, decisions: Decisions) -> State | None:
     kept = {d for d in plan.decisions if isinstance(d, Whole)}
     if {d for d in decisions if isinstance(d, Whole)} == kept:
         return _reordered(plan, decisions)
-    large = len(plan.analysis.program.ops) > _MOST_OPS
+    large = len(plan.analysis.program.ops) > MOST_OPS
     return None if large else resolve(plan.analysis, plan.partitioned.mesh, decisions)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SPLIT, TOO_LATE, OTHER_SIDE = "split", "too late", "other side"
 PASSED_BY, INDIVISIBLE, KEPT_WHOLE, UNNAMED = "passed by", "indivisible", "kept whole", "unnamed"
+NO_DECISION = "no decision names it"
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def dimension_reasons(plan: Plan, argument: Argument) -> tuple[Dimension, ...]:
         found = _on_axis(plan, argument, axis, ways, parts)
         for d, own in enumerate(reasons):
             if groups[d] >= 0 and ways > 1:
-                own.append(found.get(d) or Reason(axis, UNNAMED, "no decision names it"))
+                own.append(found.get(d) or Reason(axis, UNNAMED, NO_DECISION + _nor(shape[d], ways, parts[d])))
     return tuple(
         Dimension(d, size, names[groups[d]] if groups[d] >= 0 else "", tuple(reasons[d]))
         for d, size in enumerate(shape)
@@ -127,8 +128,7 @@ def _on_axis(plan: Plan, argument: Argument, axis: str, ways: int, parts: list[i
             return f"[{taken.chosen}] has it by {by}; this is {ordinal(s.place)}"
         if s.outcome == PASSED_BY:
             return f"its decision passes by what has {s.decision.unless} too"
-        already = f", which is in {before[s.chosen]} parts" if before[s.chosen] > 1 else ""
-        return f"{ways} devices do not divide {shape[s.chosen]:,}{already}"
+        return _indivisible(shape[s.chosen], ways, before[s.chosen])
 
     out: dict[int, Reason] = {}
     for s in said:
@@ -159,6 +159,15 @@ def _say(plan: Plan, value: int, listed: Listed, ways: int, parts: list[int]) ->
             outcome, free = SPLIT, False
             parts[chosen] *= ways
         yield _Said(place, decision, dims, chosen, outcome)
+
+
+def _indivisible(size: int, ways: int, parts: int) -> str:
+    return f"{ways} devices do not divide {size:,}{f', which is in {parts} parts' if parts > 1 else ''}"
+
+
+def _nor(size: int, ways: int, parts: int) -> str:
+    """The end of a sentence: whether a decision could split it."""
+    return f", and {_indivisible(size, ways, parts)}" if size % (ways * parts) else ""
 
 
 def _exceptions(decision: Decision) -> str:
