@@ -1,6 +1,8 @@
 """``plan``, ``compare``, ``verify`` and ``completions`` on the command line: output, files and exit codes."""
 
 import json
+import math
+import re
 import subprocess
 import sys
 
@@ -13,7 +15,7 @@ from rich.text import Text
 import shardwright as sw
 from shardwright.cli import main, options
 from shardwright.cli.output import show
-from shardwright.cli.parse import parse_mesh, parse_pins
+from shardwright.cli.parse import mesh_devices, parse_mesh, parse_pins
 
 OWN = """
 import jax, jax.numpy as jnp
@@ -117,8 +119,17 @@ def test_compare():
     ("arguments", "message"),
     [
         (["plan", "own_step:make"], "Missing option '--mesh'"),
-        (["plan", "own_step:make", "--mesh", "16"], "--mesh 16 does not say what its axes are; write them with"),
-        (["plan", "own_step:make", "--mesh", "data"], "--mesh takes axes and their sizes, as in data=4,model=4"),
+        (["plan", "own_step:make", "--mesh", "0"], "a mesh cannot have 0 devices; give a number from 1 to"),
+        (
+            ["plan", "own_step:make", "--mesh", "data"],
+            "--mesh takes axes and their sizes (data=4,model=4), a number of",
+        ),
+        (["plan", "own_step:make", "--mesh", "tpu:v5e"], "'tpu:v5e' does not say how many devices there are"),
+        (["plan", "own_step:make", "--mesh", "cpu"], "'cpu' is no mesh; write its axes"),
+        (
+            ["plan", "own_step:make", "--mesh", "4", "--verify", "tpu:v5e:4x4"],
+            "has 16 devices, but the plan's mesh has 4",
+        ),
         (["plan", "own_step:make", "--mesh", "x=2,x=2"], "has the axis 'x' twice"),
         (["plan", "own_step:make", "--mesh", "x=0"], "the mesh axis 'x' needs a whole number of devices, not 0"),
         (["plan", *CALL, "--device", "tpu-v5x"], "there is no device 'tpu-v5x'; did you mean tpu-v5"),
@@ -170,13 +181,40 @@ def test_interrupts_and_files_of_the_system(monkeypatch):
 
 
 def test_debug_is_understood_at_the_end():
-    result = run("plan", "own_step:make", "--mesh", "16", "--debug")
+    result = run("plan", "own_step:make", "--mesh", "0", "--debug")
     assert result.exit_code == 1
     assert isinstance(result.exception, sw.MeshError)
 
 
 def test_meshes():
     assert parse_mesh("data=4, model=2") == {"data": 4, "model": 2}
+    assert [parse_mesh(text) for text in ("16", " 16 ", "tpu:v5e:4x4")] == [16, 16, "tpu:v5e:4x4"]
+    assert [mesh_devices(text) for text in ("data=4,model=2", "16", "tpu:v5e:2x4x4", "gpu:a100-80:2x8")] == [
+        8,
+        16,
+        32,
+        16,
+    ]
+
+
+def test_the_mesh_is_chosen():
+    result = run("plan", "own_step:make", "--mesh", "4", "--device", "tpu-v5e", "--pin", "model: params.a[1]")
+    assert result.exit_code == 0, result.output
+    chosen = re.search(r"^step on 4 × tpu-v5e \((.*)\)$", result.stdout, re.M).group(1)
+    table = result.stdout.partition("how well it was searched\n")[2].partition("\n\n")[0].splitlines()
+    assert table[0].partition("  ")[0] == chosen
+    assert "model" in chosen
+    assert table[0].endswith(", and chosen")
+
+
+def test_the_mesh_of_a_topology_is_chosen():
+    result = run("plan", "own_step:make", "--mesh", "tpu:v5e:4x4", "--seconds", "2", "--json")
+    assert result.exit_code == 0, result.output
+    plan = json.loads(result.stdout)
+    assert math.prod(plan["mesh"].values()) == 16
+    assert (plan["device"]["name"], plan["device"]["slice_shape"]) == ("tpu-v5e", [4, 4])
+    assert plan["meshes"][0]["mesh"] == plan["mesh"]
+    assert {tuple(row["mesh"].values()) for row in plan["meshes"]} >= {(16,), (4, 4)}
 
 
 @pytest.mark.parametrize(
@@ -194,7 +232,14 @@ def test_meshes():
     ],
 )
 def test_pins(text, pin):
-    assert parse_pins([text], ["data", "model"]) == pin
+    assert parse_pins([text], {"data": 4, "model": 2}) == pin
+    assert parse_pins([text], 8) == pin
+
+
+def test_pins_on_a_mesh_whose_axes_are_not_known_yet():
+    assert parse_pins(["x:batch.x[0]", "rows: batch.x[1]"], 8) == [("x", "batch.x[0]"), ("rows", "batch.x[1]")]
+    with pytest.raises(sw.PinError, match="'fsdq' is neither a tactic nor an axis"):
+        parse_pins(["fsdq:data"], 8)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +248,7 @@ def test_pins(text, pin):
 )
 def test_pins_are_not_evaluated(text, folder):
     with pytest.raises(sw.PinError):
-        parse_pins([text], ["data", "model"])
+        parse_pins([text], {"data": 4, "model": 2})
     assert not (folder / "f").exists()
 
 
@@ -213,12 +258,13 @@ def completed(*arguments):
 
 
 def test_completions():
-    assert completed("") == ["plan", "compare", "analyse", "verify", "models", "devices", "completions"]
+    assert completed("") == ["plan", "compare", "fit", "analyse", "verify", "models", "devices", "completions"]
     assert completed("plan", "g") == ["gpt", "gns"]
     assert completed("plan", "gpt", "--device", "tpu-v5") == ["tpu-v5e", "tpu-v5p"]
     assert "gemma-2b" in completed("plan", "gpt", "--preset", "")
     assert "layers=12" in completed("analyse", "gpt", "--set", "l")
     assert completed("plan", "gpt", "--mesh", "a=2,b=2", "--pin", "zero") == ["zero1:a", "zero1:b"]
+    assert completed("plan", "gpt", "--mesh", "8", "--pin", "zero1") == ["zero1:x", "zero1:y", "zero1:z"]
     assert completed("verify", "plan.json", "gpt", "--on", "s") == ["shardy"]
     assert "tpu:v5e:" in completed("plan", "gpt", "--verify", "tpu")
     for shell in ("bash", "zsh", "fish"):

@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from shardwright.devices import PRESETS
+from shardwright.machine import AXES
 from shardwright.models import MODELS, Model
 from shardwright.space import TACTICS
 
@@ -42,7 +43,8 @@ def device_names(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 def pins(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
     """Tactics on the axes of the mesh, if that is there already."""
-    axes = [part.partition("=")[0] for part in (ctx.params.get("mesh") or "").split(",")]
+    mesh = ctx.params.get("mesh") or ""
+    axes = AXES if mesh and "=" not in mesh else [part.partition("=")[0] for part in mesh.split(",")]
     return _starting((f"{tactic}:{axis}" for tactic in TACTICS for axis in axes), incomplete)
 
 

@@ -51,16 +51,18 @@ def parse_pins(texts: Iterable[str], mesh: dict[str, int] | int | str) -> list[A
 
     Several tactics and axes may be given at once, as ``compare`` prints them: ``expert_parallel+fsdp:data,model``.
     """
-    axes = list(mesh) if isinstance(mesh, dict) else AXES
-    return [_pin(text.strip(), axes) for text in texts]
+    if isinstance(mesh, dict):
+        return [_pin(text.strip(), list(mesh), named=True) for text in texts]
+    return [_pin(text.strip(), AXES, named=False) for text in texts]
 
 
-def _pin(text: str, axes: Sequence[str]) -> Any:
+def _pin(text: str, axes: Sequence[str], *, named: bool) -> Any:
+    """A pin; where the user has not ``named`` the axes of the mesh, a decision may name another."""
     first, colon, rest = (piece.strip() for piece in text.partition(":"))
     tactics = [name.strip() for name in first.split("+")]
     if colon and all(name in TACTICS for name in tactics):
         return f"{first}:{rest}"
-    if colon and first in axes:
+    if colon and (first in axes or (not named and first.isidentifier() and rest.endswith("]"))):
         return (first, rest)
     path, equals, spec = (piece.strip() for piece in text.partition("="))
     if equals and path and spec.startswith(tuple(f"{name}(" for name in _SPECS)):
