@@ -54,7 +54,8 @@ def _by_place(text: str, device: str | Device | None) -> tuple[int, Device]:
         raise MeshError(str(error)) from None
     assert target.devices is not None
     given = target.device if device is None else find_device(device)
-    if given.platform != target.device.platform:
+    other = isinstance(device, str) and given.name != target.device.name
+    if other or given.platform != target.device.platform:
         raise MeshError(f"the mesh {text} is made of {target.device.name}, but the device is {given.name}; drop one.")
     return target.devices, target.placed(given)
 
