@@ -63,7 +63,7 @@ def _by_place(text: str, device: str | Device | None) -> tuple[int, Device]:
 def shapes(device: Device, devices: int, names: Sequence[str] = ()) -> tuple[MeshShape, ...]:
     """The shapes worth a look: one axis first, then those whose axes are most alike.
 
-    One or two axes; three on devices that are joined by more than one kind of link, so that each kind can have its own.
+    One or two axes; three on devices that are joined by more than one kind of link, where no axis needs two kinds.
     Shapes whose axes run on the same links are one. ``names`` are axes that must be there.
     """
     kinds = {part.link.link for axis in axis_parts(device, (devices,)) for part in axis}
@@ -74,6 +74,8 @@ def shapes(device: Device, devices: int, names: Sequence[str] = ()) -> tuple[Mes
     for count in range(max(len(names), 1), max(len(names), 2 + (len(kinds) > 1)) + 1):
         given = [*names, *free[: count - len(names)]]
         for sizes in _factored(devices, count):
+            if count > max(2, len(names)) and any(len({p.link.link for p in a}) > 1 for a in axis_parts(device, sizes)):
+                continue
             for order in itertools.permutations(given) if names else [given]:
                 shape = MeshShape(tuple(order), sizes)
                 found.setdefault(_alike(device, shape, names), shape)

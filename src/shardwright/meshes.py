@@ -2,8 +2,9 @@
 
 A mesh with one axis is soon searched, and others can do all that it can. So what is best there is tried on the others,
 each axis with the same list; what is best on those that were tried goes on to the next, each axis with one of their
-lists. The shapes that come out best are improved on for a while, and the best of these are searched. What does not
-depend on the mesh (the program, its classes, the work of an op in so many parts) is found once for all.
+lists. The shapes that come out best are improved on for a while, and the best of these is searched. At last one of its
+axes is taken apart: a third axis seldom pays, but then by much. What does not depend on the mesh (the program, its
+classes, the work of an op in so many parts) is found once for all.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from shardwright._collector import collector_paused
 from shardwright.cost import Cost, CostModel
 from shardwright.errors import PinError
+from shardwright.machine import AXES
 from shardwright.plan.choices import MeshChoice
 from shardwright.search import Glance, Outcome
 from shardwright.spmd import MeshShape, State
@@ -25,8 +27,8 @@ from shardwright.wish import Wish
 
 _IMPROVED, _IMPROVING_WORK = 3, 40_000
 """How many shapes are improved on, and how much (see ``Scores.work``): nearly half as much as a search would do."""
-_CLOSE = 0.005
-"""The best shape is searched; so is the second, if it is this close."""
+_MOST_AXES, _LAST_WORK, _WORTH = 3, 10_000, 0.002
+"""Where an axis is taken apart: into how many axes at most, the work for it, and what part of a step it must save."""
 _CARRIED = 4
 """How many of the best states of other shapes are tried on a shape."""
 
@@ -46,10 +48,8 @@ def search_meshes(
     if race.refused is not None and not race.looks:
         raise race.refused
     race.improve()
-    first, *others = race.best_first()
-    race.search(first)
-    if others and race.close(others[0], first):
-        race.search(others[0])
+    race.search(race.best_first()[0])
+    race.take_apart()
     best = race.best_first(among=race.outcomes)[0]
     rest = [shape for shape in race.best_first() if shape != best]
     return best, race.looks[best].costs, race.outcomes[best], tuple(map(race.row, (best, *rest)))
@@ -69,7 +69,7 @@ class _Race:
     def enter(self, shape: MeshShape) -> None:
         """A first look at a shape. The first with several axes is tried with all combinations of tactics."""
         first = next(iter(self.looks.values()), None)
-        deadline = math.inf if self.seconds is None else self.started + self.seconds / 2
+        deadline = self._deadline(1 / 2)
         with collector_paused():
             try:
                 look = self.wish.glance(self.traced, shape, first.costs if first else None, deadline)
@@ -98,17 +98,21 @@ class _Race:
                 look.improve(_IMPROVING_WORK)
                 self.improved.add(shape)
 
-    def search(self, shape: MeshShape, part: float = 1.0) -> None:
+    def search(self, shape: MeshShape, part: float = 1.0, **budget: Any) -> None:
         """Search a shape, from the best that is known of any, in this part of the time."""
         if shape in self.outcomes:
             return
         look, left = self.looks[shape], None
         if self.seconds is not None:
-            left = max(self.started + part * self.seconds - time.perf_counter(), 0.0)
-        starts = [look.best.state, *self._carried(look)]
-        found = self.wish.search(self.traced, shape, costs=look.costs, starts=starts, seconds=left, **self.budget)
+            left = max(self._deadline(part) - time.perf_counter(), 0.0)
+        starts = [seen.state for seen in look.few(_CARRIED)]
+        options = {**self.budget, "seconds": left, "starts": [look.best.state, *starts], **budget}
+        found = self.wish.search(self.traced, shape, costs=look.costs, **options)
         self.outcomes[shape] = found[1]
         look.look_at([found[1].best, *found[1].few])
+
+    def _deadline(self, part: float) -> float:
+        return math.inf if self.seconds is None else self.started + part * self.seconds
 
     def best_first(self, among: Iterable[MeshShape] | None = None) -> list[MeshShape]:
         """Fewer bytes over the limit, then fewer seconds, then fewer axes."""
@@ -120,9 +124,25 @@ class _Race:
 
         return sorted(self.looks if among is None else among, key=rank)
 
-    def close(self, shape: MeshShape, to: MeshShape) -> bool:
-        """About as fast."""
-        return self.cost(shape).step_seconds <= (1 + _CLOSE) * self.cost(to).step_seconds
+    def take_apart(self) -> None:
+        """The best shape with one axis more, if that is worth it."""
+        order = self.best_first()
+        several = [shape for shape in order if 1 < len(shape.sizes) < _MOST_AXES]
+        if self.seconds == 0 or not several or len(order[0].sizes) == _MOST_AXES:
+            return
+        finer = [s for s in _taken_apart(several[0], keep_names=self.wish.pin is not None) if s not in self.looks]
+        if not finer:
+            return
+        shape, best = min(finer, key=lambda s: (max(s.sizes), s.sizes)), self.cost(order[0])
+        look = self.wish.glance(self.traced, shape, self.looks[several[0]].costs, self._deadline(3 / 4))
+        with collector_paused():
+            look.look_at(self._carried(look, 2))
+            look.improve(_LAST_WORK)
+        saved = best.step_seconds - look.best.cost.step_seconds
+        if look.best.cost.peak_bytes <= self.wish.limit_bytes < best.peak_bytes or saved > _WORTH * best.step_seconds:
+            self.looks[shape] = look
+            self.improved.add(shape)
+            self.search(shape, simulations=0)
 
     def cost(self, shape: MeshShape) -> Cost:
         """Of the best that was found on a shape."""
@@ -136,8 +156,8 @@ class _Race:
         mesh = dict(zip(shape.names, shape.sizes, strict=True))
         return MeshChoice(mesh, cost.step_seconds, cost.peak_bytes, cost.peak_bytes <= self.wish.limit_bytes, effort)
 
-    def _carried(self, to: Glance) -> list[State]:
-        """The best states of all shapes, each axis of this one with the list of one of theirs."""
+    def _carried(self, to: Glance, count: int = _CARRIED) -> list[State]:
+        """The best few states of all shapes, each axis of this one with the list of one of theirs."""
         whole = to.pinned.whole
         found = [(seen, look.pinned.whole == whole) for look in self.looks.values() for seen in look.few(_CARRIED)]
         found.sort(key=lambda pair: pair[0].cost.step_seconds)
@@ -149,7 +169,21 @@ class _Race:
         axes = len(to.costs.mesh.sizes)
         chosen = dict.fromkeys(
             lists
-            for known in itertools.islice(kept, _CARRIED)
+            for known in itertools.islice(kept, count)
             for lists in itertools.product(dict.fromkeys(known), repeat=axes)
         )
         return [State(lists, whole) for lists in chosen]
+
+
+def _taken_apart(shape: MeshShape, *, keep_names: bool) -> list[MeshShape]:
+    """The shapes in which one axis of this one has become two; where nobody named the axes, they are named anew."""
+    out = []
+    for axis, size in enumerate(shape.sizes):
+        name = next(name for name in AXES if name not in shape.names)
+        names = (
+            (*shape.names[: axis + 1], name, *shape.names[axis + 1 :]) if keep_names else AXES[: len(shape.sizes) + 1]
+        )
+        for first in range(2, size // 2 + 1):
+            if size % first == 0:
+                out.append(MeshShape(names, (*shape.sizes[:axis], first, size // first, *shape.sizes[axis + 1 :])))
+    return out
