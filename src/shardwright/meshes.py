@@ -27,8 +27,8 @@ from shardwright.wish import Wish
 
 _IMPROVED, _IMPROVING_WORK = 3, 40_000
 """How many shapes are improved on, and how much (see ``Scores.work``): nearly half as much as a search would do."""
-_MOST_AXES, _LAST_WORK, _WORTH = 3, 10_000, 0.002
-"""Where an axis is taken apart: into how many axes at most, the work for it, and what part of a step it must save."""
+_MOST_AXES, _WORTH, _LAST_WORK = 3, 0.002, 10_000
+"""Where an axis is taken apart: how many there may be then, what part of a step it must save, and the work after it."""
 _CARRIED = 4
 """How many of the best states of other shapes are tried on a shape."""
 
@@ -137,12 +137,13 @@ class _Race:
         look = self.wish.glance(self.traced, shape, self.looks[several[0]].costs, self._deadline(3 / 4))
         with collector_paused():
             look.look_at(self._carried(look, 2))
-            look.improve(_LAST_WORK)
-        saved = best.step_seconds - look.best.cost.step_seconds
-        if look.best.cost.peak_bytes <= self.wish.limit_bytes < best.peak_bytes or saved > _WORTH * best.step_seconds:
-            self.looks[shape] = look
-            self.improved.add(shape)
-            self.search(shape, simulations=0)
+            saved = best.step_seconds - look.best.cost.step_seconds
+            fits = look.best.cost.peak_bytes <= self.wish.limit_bytes
+            if fits and (best.peak_bytes > self.wish.limit_bytes or saved > _WORTH * best.step_seconds):
+                look.improve(_LAST_WORK)
+                self.looks[shape] = look
+                self.improved.add(shape)
+                self.search(shape, simulations=0)
 
     def cost(self, shape: MeshShape) -> Cost:
         """Of the best that was found on a shape."""
