@@ -66,9 +66,11 @@ def automap(
 
     game = Game(actions, apply, evaluate)
     count = search(game, propagation.whole, random.Random(seed), simulations, began + seconds)
-    best = min(known.values(), key=lambda cost: _order(cost, limit_bytes))
+    masks, best = min(known.items(), key=lambda item: _order(item[1], limit_bytes))
+    of_class = propagation.shardings(masks)
     note = f"{count} simulations, {len(known)} states, {len(splits)} splits of arguments"
-    return Baseline("automap", best, time.perf_counter() - began, note)
+    took = time.perf_counter() - began
+    return Baseline("automap", best, took, note, [of_class[c] for c in costs.classes.of_value])
 
 
 def _order(cost: Cost, limit_bytes: int) -> tuple[bool, float]:

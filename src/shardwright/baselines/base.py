@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from shardwright.cost import Cost
+from shardwright.spmd import Sharding
 
 
 @dataclass(frozen=True)
@@ -12,13 +14,14 @@ class Baseline:
     """A strategy that somebody else would have used, and its cost under the same cost model as ours.
 
     ``cost`` is None where there is none: it does not apply, or found nothing in its time. ``seconds`` is how long it
-    took to find, ``note`` what to know about it.
+    took to find, ``note`` what to know about it. ``shardings`` has one for each value, where it chooses them so.
     """
 
     name: str
     cost: Cost | None
     seconds: float
     note: str = ""
+    shardings: Sequence[Sharding] | None = field(default=None, repr=False)
 
     def fits(self, limit_bytes: int) -> bool:
         """There is a strategy, and a device can hold it."""

@@ -66,7 +66,7 @@ def integer_program(costs: CostModel, limit_bytes: int, *, seconds: float = 120.
     therefore does not fit after all, it is solved again with a price on each byte of a copy, a higher one each time.
     """
     start = time.monotonic()
-    best: tuple[Cost, str] | None = None
+    best: tuple[Cost, str, list[Sharding]] | None = None
     price = 0.0
     for attempt in range(_MOST_ATTEMPTS):
         problem = build_problem(costs, price)
@@ -79,15 +79,16 @@ def integer_program(costs: CostModel, limit_bytes: int, *, seconds: float = 120.
             break
         cost = CostModel.of_shardings(costs.classes.places, costs.mesh, costs.device, choice.shardings)
         if best is None or cost.peak_bytes < best[0].peak_bytes:
-            best = (cost, f"{note}; copies priced" if price else note)
+            best = (cost, f"{note}; copies priced" if price else note, choice.shardings)
         if cost.peak_bytes <= limit_bytes:
             break
         price = _PRICE_STEP * price if price else _FIRST_PRICE * cost.step_seconds / limit_bytes
     took = time.monotonic() - start
     if best is None:
         return Baseline("integer program", None, took, note)
-    cost, note = best
-    return Baseline("integer program", cost, took, note if cost.peak_bytes <= limit_bytes else f"does not fit; {note}")
+    cost, note, shardings = best
+    note = note if cost.peak_bytes <= limit_bytes else f"does not fit; {note}"
+    return Baseline("integer program", cost, took, note, shardings)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,179 @@
+"""The process of a contender that uses Shardwright: ``python -m shardwright.bench.attempt FOLDER``.
+
+It reads ``task.json`` from the folder, decides, compiles, and writes ``result.json`` there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import shardwright as sw
+from shardwright._collector import collector_paused
+from shardwright.baselines import Baseline, automap, integer_program
+from shardwright.bench.bounds import Work
+from shardwright.bench.cases import Case
+from shardwright.bench.given import compile_given
+from shardwright.models import build
+from shardwright.plan.known import common_names
+from shardwright.verify.report import CompilerVerdict
+
+ABOVE_LEAST = 1.05
+"""The limit of a tight case where what it should be is too little, as a multiple of the least that was found."""
+_COMPILED = ("step_seconds", "compute_seconds", "comm_seconds", "peak_bytes", "compile_seconds")
+
+Result = dict[str, Any]
+
+
+class Clock:
+    """Seconds of a clock on the wall, and of this process on all cores."""
+
+    def __init__(self) -> None:
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
+
+    def read(self) -> Result:
+        """Since it was made."""
+        return {
+            "search_seconds": time.perf_counter() - self.wall,
+            "search_cpu_seconds": time.process_time() - self.cpu,
+        }
+
+
+def main(folder: str) -> None:
+    """Run one contender on one case; what is wrong is an answer too."""
+    task = json.loads(Path(folder, "task.json").read_text())
+    try:
+        found = run(task)
+    except sw.InfeasibleError as error:
+        found = {"status": "nothing fits", "message": str(error), "limit_bytes": error.limit_bytes}
+    except Exception as error:
+        found = {"status": "failed", "message": f"{type(error).__name__}: {error}"}
+    Path(folder, "result.json").write_text(json.dumps(found))
+
+
+def run(task: Mapping[str, Any]) -> Result:
+    """The result of a task, of JSON's types alone."""
+    case = Case.of(task["case"])
+    timeout, options, limit_bytes = task["timeout_seconds"], task["options"], task["limit_bytes"]
+    warm_up()
+    if task["contender"] == "shardwright":
+        return ours(case, timeout)
+    plain = _evaluated(case, [], limit_bytes)
+    if task["contender"] == "experts":
+        return experts(case, plain, limit_bytes, options["most"], timeout)
+    search = {"integer program": integer_program, "automap": automap}[task["contender"]]
+    return baseline(case, plain, search, limit_bytes, options["seconds"], timeout)
+
+
+def warm_up() -> None:
+    """What Python and JAX do once in a process would count as the first plan's time."""
+    fn, args, options = build("mlp", preset="tiny")
+    sw.partition(fn, *args, mesh={"data": 2, "model": 2}, device="tpu-v5e", **options)
+
+
+def ours(case: Case, timeout: float) -> Result:
+    """The plan of ``sw.partition``: all of its seconds count, from JAX's tracing to the ranking of the best few."""
+    clock = Clock()
+    plan = _partitioned(case, None)
+    took = clock.read()
+    if case.tight is not None:
+        fastest, limit_bytes = plan, int(case.tight * plan.estimate_cost.peak_bytes)
+        try:
+            clock = Clock()
+            plan = _partitioned(case, limit_bytes)
+        except sw.InfeasibleError as error:
+            limit_bytes = int(ABOVE_LEAST * error.needed_bytes)
+            clock = Clock()
+            plan = _partitioned(case, min(limit_bytes, fastest.memory_bytes))
+        took = clock.read()
+    search = {"states": plan.search.evaluations if plan.search else 0}
+    work = Work.of(plan.analysis.program)
+    needs = {"flops": work.flops, "argument_bytes": work.argument_bytes, "limit_bytes": plan.memory_bytes}
+    return {**_judged(plan, case, timeout), **took, **search, **needs, "plan": _words(plan)}
+
+
+def experts(case: Case, plain: sw.Plan, limit_bytes: int, most: int, timeout: float) -> Result:
+    """The best few combinations of tactics by the cost model, compiled; the best of them by the compiler."""
+    rows = sw.compare(plain).rows[1:]
+    names = [row.name for row in rows if row.fits][:most] or [row.name for row in rows[:1]]
+    found: list[Result] = []
+    for name in names:
+        plan = _evaluated(case, [] if name == "replicated" else name.split(" + "), limit_bytes)
+        found.append({**_judged(plan, case, timeout), "plan": name, "limit_bytes": limit_bytes})
+    return min(found, key=_rank)
+
+
+def _rank(found: Result) -> tuple[bool, float, float]:
+    infinite = float("inf")
+    return not found["fits"], found.get("step_seconds") or infinite, found.get("peak_bytes") or infinite
+
+
+def baseline(
+    case: Case,
+    plain: sw.Plan,
+    search: Callable[..., Baseline],
+    limit_bytes: int,
+    seconds: float,
+    timeout: float,
+) -> Result:
+    """A search of our own after others' papers; the seconds are without tracing, analysis and cost model."""
+    costs, clock = plain.costs, Clock()
+    with collector_paused():
+        found = search(costs, limit_bytes, seconds=seconds)
+    took = {**clock.read(), "limit_bytes": limit_bytes, "message": found.note}
+    if found.cost is None or found.shardings is None:
+        return {**took, "status": "nothing fits"}
+    estimate = {"step_seconds": found.cost.step_seconds, "peak_bytes": int(found.cost.peak_bytes)}
+    figures = compile_given(plain, found.shardings, case.target, timeout)
+    verdict = CompilerVerdict.of(case.target_name, figures)
+    return {
+        **_figures(verdict, limit_bytes),
+        **took,
+        "message": f"{verdict.message}; {found.note}",
+        "estimate": estimate,
+    }
+
+
+def _partitioned(case: Case, limit_bytes: int | None) -> sw.Plan:
+    fn, args, options = case.build()
+    return sw.partition(
+        fn, *args, mesh=dict(case.mesh), device=case.target.placed_device, memory=limit_bytes, progress=False, **options
+    )
+
+
+def _evaluated(case: Case, decisions: list[Any], limit_bytes: int) -> sw.Plan:
+    fn, args, options = case.build()
+    where = case.target.placed_device
+    return sw.evaluate(
+        fn, *args, mesh=dict(case.mesh), device=where, memory=limit_bytes, decisions=decisions, **options
+    )
+
+
+def _judged(plan: sw.Plan, case: Case, timeout: float) -> Result:
+    verdict = plan.verify(case.target_name, timeout_seconds=timeout)
+    assert isinstance(verdict, CompilerVerdict)
+    cost = plan.estimate_cost
+    estimate = {"step_seconds": cost.step_seconds, "peak_bytes": int(cost.peak_bytes)}
+    return {**_figures(verdict, plan.memory_bytes), "estimate": estimate}
+
+
+def _figures(verdict: CompilerVerdict, limit_bytes: int) -> Result:
+    """What the compiler says; a program that it takes fits if its peak is within the case's own limit, too."""
+    found: Result = {name: getattr(verdict, name) for name in _COMPILED}
+    found["fits"] = bool(verdict.ok and verdict.peak_bytes is not None and verdict.peak_bytes <= limit_bytes)
+    refused = "does not fit" if verdict.fits is False else "failed"
+    return {**found, "status": "compiled" if verdict.ok else refused, "message": verdict.message}
+
+
+def _words(plan: sw.Plan) -> str:
+    """What the plan is commonly called, or its first decisions."""
+    names = {axis: ", ".join(found) for axis, found in common_names(plan).items() if found}
+    return "; ".join(f"{axis}: {name}" for axis, name in names.items()) or "; ".join(map(str, plan.decisions[:4]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

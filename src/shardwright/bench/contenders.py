@@ -1,0 +1,85 @@
+"""Who decides how a program is sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from shardwright.bench.environments import AUTO, JUDGE, Environment
+from shardwright.errors import TargetError
+from shardwright.models.sizes import suggestion
+
+OURS = "shardwright"
+_DECIDE: tuple[str, ...] = (
+    *("_collector.py", "_jax.py", "compare.py", "evaluate.py", "infeasible.py", "machine.py", "meshes.py"),
+    *("partition.py", "rerank.py", "traced.py", "wish.py"),
+    *("analysis", "apply", "cost", "devices", "frontend", "ir", "mcts", "models", "plan", "search", "space", "spmd"),
+    *("verify", "bench/attempt.py", "bench/bounds.py", "bench/given.py"),
+)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Something that decides.
+
+    Attributes:
+        name: As tables have it.
+        summary: One line for people.
+        environment: Where it runs.
+        script: The module of this package that runs there.
+        source: The files and folders of Shardwright that its results depend on.
+        options: For the script.
+
+    """
+
+    name: str
+    summary: str
+    environment: Environment
+    script: str
+    source: tuple[str, ...]
+    options: Mapping[str, int | float] = field(default_factory=dict)
+
+
+_XLA = ("models", "devices", "verify", "bench/xla_auto.py")
+
+_ALL = (
+    Contender(OURS, "the plan of sw.partition", JUDGE, "attempt", _DECIDE),
+    Contender("experts", "the best expert tactics", JUDGE, "attempt", _DECIDE, {"most": 2}),
+    Contender("xla auto-sharding", "XLA's own, as AUTO(mesh) of jax 0.10.0 gives it", AUTO, "xla_auto", _XLA),
+    Contender(
+        "xla auto-sharding (budget)",
+        "the same, told how much memory there is",
+        AUTO,
+        "xla_auto",
+        _XLA,
+        {"budget": 1},
+    ),
+    Contender(
+        "integer program",
+        "an integer program over every op, as in Alpa",
+        JUDGE,
+        "attempt",
+        (*_DECIDE, "baselines"),
+        {"seconds": 120},
+    ),
+    Contender(
+        "automap",
+        "Automap's tree search, without its learned ranker",
+        JUDGE,
+        "attempt",
+        (*_DECIDE, "baselines"),
+        {"seconds": 60},
+    ),
+)
+
+CONTENDERS: Mapping[str, Contender] = MappingProxyType({contender.name: contender for contender in _ALL})
+"""Every contender by name; ours is the first, for its plan says how tight a tight case is."""
+
+
+def choose_contenders(names: Sequence[str] = ()) -> tuple[Contender, ...]:
+    """The contenders of these names, or all; ours is always one of them."""
+    for name in names:
+        if name not in CONTENDERS:
+            raise TargetError(f"There is no contender {name!r}; {suggestion(name, CONTENDERS)}")
+    return tuple(c for name, c in CONTENDERS.items() if not names or name in names or name == OURS)

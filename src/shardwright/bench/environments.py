@@ -1,0 +1,91 @@
+"""Virtual environments of the benchmark's own, each with the versions of JAX and libtpu that a contender needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import shardwright
+from shardwright.errors import CompilerMissingError
+
+LIBTPU = "libtpu==0.0.40"
+"""The last one with XLA's auto-sharding; it compiles the programs of every contender."""
+_LIST = "import importlib.metadata as m, json, sys; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Packages, by name and version as the package index has them."""
+
+    name: str
+    packages: tuple[str, ...]
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions that are asked for by number."""
+        return dict(package.split("==") for package in self.packages if "==" in package)
+
+
+JUDGE = Environment("judge", ("jax==0.10.2", LIBTPU, "click", "flatbuffers", "jinja2", "plotly", "rich", "scipy"))
+AUTO = Environment("auto", ("jax==0.10.0", LIBTPU))
+
+
+def default_folder() -> Path:
+    """Where environments are kept between runs."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "shardwright" / "bench"
+
+
+def prepare(environment: Environment, folder: Path) -> Path:
+    """The environment's Python interpreter; it is made where it is not there, or not what it should be."""
+    home = folder / environment.name
+    python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    if not _complete(environment, python):
+        shutil.rmtree(home, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        _run([sys.executable, "-m", "venv", str(home)], environment)
+        _run([str(python), "-m", "pip", "install", "--quiet", *environment.packages], environment)
+    _link_package(home / "source")
+    return python
+
+
+def child_variables(environment_home: Path) -> dict[str, str]:
+    """The variables of a process in an environment: it finds this package, and of all others only its own."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "XLA_FLAGS")}
+    # Several packages may stand in one folder with ours, JAX among them; the link has ours alone beside it.
+    return {**kept, "PYTHONPATH": str(environment_home / "source"), "JAX_PLATFORMS": "cpu", "PYTHONNOUSERSITE": "1"}
+
+
+def _complete(environment: Environment, python: Path) -> bool:
+    if not python.exists():
+        return False
+    names = [package.partition("==")[0] for package in environment.packages]
+    asked = subprocess.run([str(python), "-c", _LIST, *names], capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        return False
+    found = json.loads(asked.stdout)
+    return all(found.get(name) == version for name, version in environment.versions.items())
+
+
+def _run(command: list[str], environment: Environment) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1][:300]
+        packages = " ".join(environment.packages)
+        raise CompilerMissingError(
+            f"the benchmark's environment {environment.name!r} ({packages}) could not be made: {said}"
+        )
+
+
+def _link_package(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    link, package = folder / "shardwright", Path(shardwright.__file__).parent
+    if link.is_symlink() and link.resolve() == package.resolve():
+        return
+    link.unlink(missing_ok=True)
+    link.symlink_to(package, target_is_directory=True)

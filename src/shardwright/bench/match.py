@@ -1,0 +1,114 @@
+"""Rows of one case side by side, and what becomes of them over all cases."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shardwright.bench.bounds import Bound, Work, physical_bound
+from shardwright.bench.cases import Case
+from shardwright.bench.contenders import OURS
+from shardwright.bench.rows import Row
+
+TOLERANCE = 1e-3
+"""Of the step: what is no difference. Two compilations of one program differ by less."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A case, and the row of every contender that has one."""
+
+    case: Case
+    rows: Mapping[str, Row]
+
+    @property
+    def ours(self) -> Row | None:
+        """Our own row."""
+        return self.rows.get(OURS)
+
+    @property
+    def bound(self) -> Bound | None:
+        """How fast it could be; our row says what there is to do."""
+        row = self.ours
+        if row is None or "flops" not in row:
+            return None
+        work = Work(row["flops"], row["argument_bytes"])
+        return physical_bound(work, self.case.target.device, math.prod(self.case.mesh.values()))
+
+    def fraction(self, name: str) -> float | None:
+        """The part of the physical limit's rate that a contender's plan reaches."""
+        step, bound = self.step(name), self.bound
+        return bound.seconds / step if bound and step else None
+
+    def step(self, name: str) -> float | None:
+        """A contender's step, if its plan compiled and fits."""
+        row = self.rows.get(name)
+        return row["step_seconds"] if row and row.get("fits") and row.get("step_seconds") else None
+
+    def step_ratio(self, name: str) -> float | None:
+        """A contender's step as a multiple of ours; infinite where it has nothing that fits."""
+        ours, theirs = self.step(OURS), self.step(name)
+        if ours is None or name not in self.rows:
+            return None
+        return theirs / ours if theirs else math.inf
+
+    def search_ratio(self, name: str, clock: str = "search_seconds") -> float | None:
+        """A contender's time to decide as a multiple of ours."""
+        ours, theirs = self.ours, self.rows.get(name)
+        if not ours or not theirs or not ours.get(clock) or theirs.get(clock) is None:
+            return None
+        return float(theirs[clock] / ours[clock])
+
+
+def matches(latest: Mapping[tuple[str, str], Row], cases: Sequence[Case]) -> list[Match]:
+    """The cases that have rows, in order."""
+    found = []
+    for case in cases:
+        rows = {contender: row for (name, contender), row in latest.items() if name == case.name}
+        if rows:
+            found.append(Match(case, rows))
+    return found
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How we stand against one contender over all cases that both were run on.
+
+    ``misfits`` are those in which it has nothing that fits and we have. The ratios are theirs over ours, of the cases
+    in which both fit; ``search`` those of the times to decide.
+    """
+
+    name: str
+    compared: int
+    no_worse: int
+    misfits: int
+    steps: tuple[float, ...]
+    search: tuple[float, ...]
+
+    @property
+    def step_mean(self) -> float | None:
+        """The geometric mean of the steps' ratios."""
+        return statistics.geometric_mean(self.steps) if self.steps else None
+
+    @property
+    def search_median(self) -> float | None:
+        """The median of the ratios of times to decide."""
+        return statistics.median(self.search) if self.search else None
+
+
+def standing(found: Sequence[Match], name: str) -> Standing:
+    """Against a contender; where we have nothing that fits and it has, we are worse."""
+    there = [m for m in found if name in m.rows and m.ours and (m.step(OURS) or m.step(name))]
+    ratios = [m.step_ratio(name) for m in there]
+    steps = tuple(r for r in ratios if r is not None and math.isfinite(r))
+    searches = tuple(r for m in there if (r := m.search_ratio(name)) is not None)
+    return Standing(
+        name,
+        len(there),
+        sum(r is not None and r >= 1 - TOLERANCE for r in ratios),
+        sum(r is not None and math.isinf(r) for r in ratios),
+        steps,
+        searches,
+    )

@@ -1,0 +1,176 @@
+"""Runs contenders on cases, one process at a time, and writes a row for each."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import platform
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shardwright.bench.cases import Case
+from shardwright.bench.contenders import OURS, Contender
+from shardwright.bench.environments import child_variables, prepare
+from shardwright.bench.rows import Row, Rows, row_key
+from shardwright.verify.figures import memory_figures, program_figures
+from shardwright.verify.hlo import parse_hlo
+from shardwright.verify.messages import last_words, shortage
+
+_TPU = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_LOG_DIR": "disabled",
+    "TPU_MIN_LOG_LEVEL": "1",
+    "TPU_STDERR_LOG_LEVEL": "1",
+}
+_FIGURES = ("step_seconds", "compute_seconds", "comm_seconds")
+
+FAILURES = ("crashed", "failed", "time out")
+
+Say = Callable[[str], None]
+
+
+def run(
+    cases: Sequence[Case],
+    contenders: Sequence[Contender],
+    rows: Rows,
+    environments: Path,
+    *,
+    timeout: float,
+    say: Say,
+    retry: bool = False,
+) -> None:
+    """Every contender on every case, but for what the rows have already; whoever fails, the others go on.
+
+    ``retry`` runs those again that failed before.
+    """
+    pythons: dict[str, Path] = {}
+    for case in cases:
+        limit_bytes = None if case.tight else case.target.device.usable_bytes
+        for contender in contenders:
+            key = row_key(case, contender)
+            if contender.name != OURS and limit_bytes is None:
+                say(f"{case.name}: {contender.name}: left out, as there is no plan of ours to say the limit.")
+                continue
+            row = rows.find(key, limit_bytes)
+            if row is None or (retry and row["status"] in FAILURES):
+                name = contender.environment.name
+                if name not in pythons:
+                    say(f"environment {name}: {' '.join(contender.environment.packages)}")
+                    pythons[name] = prepare(contender.environment, environments)
+                found = attempt(case, contender, pythons[name], limit_bytes, timeout)
+                row = rows.add(key, {"limit_bytes": limit_bytes, **found, **circumstances()})
+            say(f"{case.name}: {contender.name}: {in_words(row)}")
+            if contender.name == OURS and case.tight:
+                limit_bytes = row["limit_bytes"]
+
+
+def attempt(case: Case, contender: Contender, python: Path, limit_bytes: int | None, timeout: float) -> Row:
+    """Run one contender in a process of its own; what it left behind in plain figures."""
+    target = case.target
+    task = {
+        "case": case.to_dict(),
+        "contender": contender.name,
+        "options": dict(contender.options),
+        "limit_bytes": limit_bytes,
+        "timeout_seconds": timeout,
+        "topology": target.topology,
+        "topology_options": target.topology_options,
+    }
+    script = Path(__file__).with_name(f"{contender.script}.py")
+    # As a file, a script does not need the rest of this package, nor the versions that it needs.
+    started = [str(script)] if contender.script == "xla_auto" else ["-m", f"shardwright.bench.{contender.script}"]
+    with tempfile.TemporaryDirectory(prefix="shardwright-bench-") as folder:
+        Path(folder, "task.json").write_text(json.dumps(task))
+        variables = {**child_variables(python.parents[1]), **_TPU}
+        ended, log = _process([str(python), "-P", *started, folder], variables, folder, timeout)
+        if ended is None:
+            return {"status": "time out", "message": f"it did not end within {timeout:.0f} s"}
+        result = Path(folder, "result.json")
+        if not result.exists():
+            return {"status": "crashed", "message": last_words(log, ended)}
+        found: Row = json.loads(result.read_text())
+        if contender.script == "xla_auto":
+            text = Path(folder, "hlo.txt.gz")
+            hlo = gzip.decompress(text.read_bytes()).decode() if text.exists() else ""
+            assert limit_bytes is not None
+            return read_xla(found, hlo, case, limit_bytes)
+        return found
+
+
+def read_xla(found: Mapping[str, Any], hlo: str, case: Case, limit_bytes: int) -> Row:
+    """The figures of XLA's own auto-sharding, read from its program as those of all others are."""
+    out: Row = {"limit_bytes": limit_bytes, "message": found.get("error", "").splitlines()[:1]}
+    out["message"] = out["message"][0][:300] if out["message"] else ""
+    for clock, name in (("seconds", "search_seconds"), ("cpu_seconds", "search_cpu_seconds")):
+        if f"auto_{clock}" in found:
+            out[name] = max(0.0, found[f"auto_{clock}"] - found.get(f"again_{clock}", 0.0))
+    out["compile_seconds"] = found.get("auto_seconds")
+    if "memory" not in found:
+        lack = shortage(found.get("error", ""))
+        needed = {"peak_bytes": lack.needed_bytes} if lack else {}
+        return {**out, **needed, "fits": False, "status": "does not fit" if lack else "failed"}
+    target = case.target
+    figures = program_figures(parse_hlo(hlo), case.mesh, target)
+    peak = memory_figures(found["memory"], target)["peak_bytes"]
+    kept = {name: figures[name] for name in _FIGURES}
+    specs = found.get("specs", {})
+    return {**out, **kept, "peak_bytes": peak, "fits": peak <= limit_bytes, "status": "compiled", "specs": specs}
+
+
+def circumstances() -> Row:
+    """When and on what a row was made; the load is the mean of the last five minutes."""
+    load = round(os.getloadavg()[1], 1) if hasattr(os, "getloadavg") else None
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
+        "machine": f"{processor()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        "load": load,
+    }
+
+
+def processor() -> str:
+    """What the processor calls itself, as far as the system tells."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()
+
+
+def in_words(row: Mapping[str, Any]) -> str:
+    """A row in one line."""
+    if row.get("step_seconds") is None:
+        return f"{row['status']}: {row.get('message', '')}"
+    searched = f", {row['search_seconds']:.1f} s of search" if row.get("search_seconds") is not None else ""
+    fits = "" if row["fits"] else ", more than it may"
+    return f"{row['step_seconds'] * 1e3:.1f} ms, {row['peak_bytes'] / 2**30:.2f} GiB{fits}{searched}"
+
+
+def _process(command: list[str], variables: dict[str, str], folder: str, timeout: float) -> tuple[int | None, str]:
+    """A process's exit code, or None if it took too long, and what it printed; its own children end with it."""
+    log = Path(folder, "log")
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command,
+            env=variables,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            ended: int | None = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            ended = None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    return ended, log.read_bytes().decode(errors="replace")

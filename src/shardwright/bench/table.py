@@ -1,0 +1,104 @@
+"""Rows as tables in Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from shardwright.bench.contenders import CONTENDERS, OURS
+from shardwright.bench.match import TOLERANCE, Match, standing
+from shardwright.bench.rows import Row
+
+_HEAD = (
+    "| contender | step, ms | × ours | of it communication | of the limit | GiB | fits | to decide, s | CPU s | what |"
+)
+
+
+def summary(found: Sequence[Match]) -> list[str]:
+    """A row for each contender: in how many cases ours is no worse, and by how much."""
+    lines = [
+        "| against | cases | ours no worse | it has nothing that fits | its step / ours, geometric mean | least | most "
+        "| its time to decide / ours, median | least |",
+        "|" + "---|" * 9,
+    ]
+    for name in CONTENDERS:
+        at = standing(found, name)
+        if name == OURS or not at.compared:
+            continue
+        steps = (at.step_mean, min(at.steps, default=None), max(at.steps, default=None))
+        search = (at.search_median, min(at.search, default=None))
+        shown = [*(_ratio(value, 3) for value in steps), *(_ratio(value, 1) for value in search)]
+        lines.append(f"| {name} | {at.compared} | {at.no_worse} | {at.misfits} | {' | '.join(shown)} |")
+    return [*lines, ""]
+
+
+def losses(found: Sequence[Match]) -> list[str]:
+    """Every case in which somebody's plan is faster than ours, or fits where ours does not."""
+    lines = []
+    for match in found:
+        for name in match.rows:
+            ratio = match.step_ratio(name)
+            if name == OURS or match.step(name) is None:
+                continue
+            if match.step(OURS) is None:
+                lines.append(f"- {match.case.name}: {name} has a plan that fits, ours does not")
+            elif ratio is not None and ratio < 1 - TOLERANCE:
+                lines.append(f"- {match.case.name}: ours is {1 / ratio - 1:.1%} slower than {name}")
+    return lines or ["Nowhere in these cases."]
+
+
+def tables(found: Sequence[Match]) -> list[str]:
+    """A table for each case."""
+    lines = []
+    for match in found:
+        lines += [f"### {match.case.name}", "", _about(match), "", _HEAD, "|" + "---|" * (_HEAD.count("|") - 1)]
+        lines += [_line(match, name, match.rows[name]) for name in CONTENDERS if name in match.rows]
+        lines.append("")
+    return lines
+
+
+def _about(match: Match) -> str:
+    case = match.case
+    sizes = ", ".join(f"{name} {value}" for name, value in case.sizes.items())
+    mesh = " × ".join(f"{name} {size}" for name, size in case.mesh.items())
+    limit = next((row["limit_bytes"] for row in match.rows.values() if row.get("limit_bytes")), None)
+    parts = [f"`{case.model}`{f' ({sizes})' if sizes else ''} on `{case.target_name}`, mesh {mesh}"]
+    if limit:
+        parts.append(f"{limit / 2**30:.2f} GiB{' (tight)' if case.tight else ''} a device")
+    if bound := match.bound:
+        parts.append(f"physical limit {bound.seconds * 1e3:.1f} ms ({bound.kind})")
+    return "; ".join(parts) + "."
+
+
+def _line(match: Match, name: str, row: Row) -> str:
+    step, peak = row.get("step_seconds"), row.get("peak_bytes")
+    ratio = match.step_ratio(name)
+    bound = match.bound
+    cells = [
+        f"**{name}**" if name == OURS else name,
+        f"{step * 1e3:.1f}" if step else "–",
+        f"{ratio:.3f}" if ratio is not None and math.isfinite(ratio) else "",
+        f"{row['comm_seconds'] * 1e3:.1f}" if row.get("comm_seconds") is not None else "",
+        f"{bound.seconds / step:.0%}" if bound and step else "",
+        f"{peak / 2**30:.2f}" if peak else "–",
+        "yes" if row.get("fits") else "no",
+        _seconds(row.get("search_seconds")),
+        _seconds(row.get("search_cpu_seconds")),
+        _what(row),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _what(row: Row) -> str:
+    said = row.get("plan") or ""
+    if row["status"] != "compiled":
+        said = f"{row['status']}: {row.get('message', '')}" if row.get("message") else row["status"]
+    return said.replace("|", "/").replace("\n", " ")[:160]
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def _ratio(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"

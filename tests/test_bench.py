@@ -1,0 +1,299 @@
+"""The proof benchmark: what does not need a compiler."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from click.testing import CliRunner
+
+import shardwright as sw
+from shardwright.baselines import automap, integer_program
+from shardwright.bench import CASES, CONTENDERS, Case, choose_cases, choose_contenders, environments
+from shardwright.bench import run as run_module
+from shardwright.bench.bounds import Bound, Work, physical_bound
+from shardwright.bench.contenders import OURS
+from shardwright.bench.environments import AUTO, JUDGE, Environment
+from shardwright.bench.given import partition_given
+from shardwright.bench.match import Match, matches, standing
+from shardwright.bench.page import BEGIN, END, kept, page_text, write_page
+from shardwright.bench.rows import Rows, latest, read_rows, row_key
+from shardwright.bench.table import losses, summary, tables
+from shardwright.cli import main
+from shardwright.cost import CostModel, DevicePrices
+from shardwright.devices import find_device
+from shardwright.errors import CompilerMissingError, TargetError
+from shardwright.models import build
+
+GIB = 2**30
+CASE = CASES["gpt v5e-16"]
+XLA = "xla auto-sharding"
+MADE = {"date": "2026-01-02 03:04", "machine": "a machine, 2 cores", "python": "3.11.7", "load": 1.5}
+
+
+def row(case: Case, contender: str, step: float | None, **more):
+    compiled = {"step_seconds": step, "comm_seconds": step / 4, "peak_bytes": 3 * GIB, "fits": True} if step else {}
+    status = {"status": "compiled" if step else "time out", "limit_bytes": 15 * GIB}
+    return {"key": row_key(case, CONTENDERS[contender]), **status, **compiled, **MADE, **more}
+
+
+@pytest.fixture
+def found() -> list[Match]:
+    ours = row(
+        CASE, OURS, 0.4, flops=3.152e14, argument_bytes=8e9, search_seconds=5.0, search_cpu_seconds=4.0, plan="FSDP"
+    )
+    rows = [
+        ours,
+        row(CASE, "experts", 0.38, plan="fsdp:data + fsdp:model"),
+        row(CASE, XLA, 0.6, search_seconds=100.0, search_cpu_seconds=90.0),
+        row(CASE, "automap", None, message="it did not end within 60 s"),
+    ]
+    return matches(latest(iter(rows)), tuple(CASES.values()))
+
+
+# Cases and contenders.
+
+
+def test_families_devices_and_limits_all_occur():
+    cases = choose_cases()
+    assert 12 <= len(cases) <= 16
+    assert {case.model for case in cases} == {"gpt", "itx", "moe", "vit", "gns", "unet"}
+    assert {case.target.device.name for case in cases} == {"tpu-v3", "tpu-v5e", "tpu-v5p"}
+    assert {bool(case.tight) for case in cases} == {True, False}
+    assert len(choose_cases(quick=True)) == 2
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
+def test_cases_are_of_sizes_and_meshes_that_exist(case):
+    fn, args, _ = case.build()
+    assert callable(fn)
+    assert jax.tree.leaves(args)
+    case.target.check(math.prod(case.mesh.values()))
+    assert Case.of(json.loads(json.dumps(case.to_dict()))) == replace(case, quick=False)
+
+
+def test_what_is_asked_for_by_name():
+    assert [case.name for case in choose_cases(["decode v5e"])] == ["decode v5e-16"]
+    assert [c.name for c in choose_contenders(["automap"])] == [OURS, "automap"]
+    with pytest.raises(TargetError, match="There is no case 'gemna'"):
+        choose_cases(["gemna"])
+    with pytest.raises(TargetError, match="There is no contender 'alpa'"):
+        choose_contenders(["alpa"])
+
+
+def test_all_are_judged_by_one_compiler():
+    assert JUDGE.versions["libtpu"] == AUTO.versions["libtpu"]
+
+
+def test_an_environment_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
+    def refuse(command, **_):
+        return subprocess.CompletedProcess(command, 1, "", "WARNING: no network\nERROR: no such version\n")
+
+    monkeypatch.setattr(environments.subprocess, "run", refuse)
+    with pytest.raises(CompilerMissingError) as raised:
+        environments.prepare(Environment("other", ("jax==0.0.1",)), tmp_path)
+    sentence = "the benchmark's environment 'other' (jax==0.0.1) could not be made: ERROR: no such version"
+    assert str(raised.value) == sentence
+
+
+# Bounds.
+
+
+def test_bounds_by_hand():
+    device = find_device("tpu-v5e")  # 197 TFLOP/s and 819 GB/s
+    assert physical_bound(Work(197e12 * 16, 0.0), device, 16) == Bound(1.0, "FLOPs")
+    assert physical_bound(Work(197e12, 819e9 * 8), device, 4) == Bound(2.0, "bytes")
+
+
+def test_work_of_a_product_by_hand():
+    def fn(x, w):
+        return x @ w
+
+    args = (jax.ShapeDtypeStruct((8, 32), jnp.float32), jax.ShapeDtypeStruct((32, 16), jnp.float32))
+    work = Work.of(sw.analyse(fn, *args).program)
+    assert work == Work(2 * 8 * 32 * 16, 4 * (8 * 32 + 32 * 16))
+
+
+# Shardings that others chose.
+
+
+def test_baselines_shardings_cost_what_they_say_and_partition_the_program():
+    fn, args, options = build("mlp")
+    plan = sw.evaluate(fn, *args, mesh={"data": 2, "model": 2}, device="tpu-v5e", decisions=[], **options)
+    mesh, places = plan.partitioned.mesh, plan.partitioned.places
+    for search in (automap, integer_program):
+        baseline = search(plan.costs, plan.memory_bytes)
+        assert CostModel.of_shardings(places, mesh, plan.device, baseline.shardings) == baseline.cost
+        partitioned = partition_given(places, mesh, baseline.shardings, DevicePrices.of(plan.device, mesh))
+        assert list(partitioned.values) == list(baseline.shardings)
+        assert any(axes for sharding in partitioned.values for axes in sharding)
+
+
+# Rows.
+
+
+def test_a_run_goes_on_where_it_was_killed(tmp_path, monkeypatch):
+    asked, said = [], []
+
+    def attempt(_, contender, *__):
+        asked.append(contender.name)
+        if contender.name == "automap" and len(asked) == 3:
+            raise KeyboardInterrupt
+        return {"status": "compiled", "step_seconds": 1.0, "peak_bytes": GIB, "fits": True}
+
+    monkeypatch.setattr(run_module, "attempt", attempt)
+    monkeypatch.setattr(run_module, "prepare", lambda *_: Path("python"))
+    chosen, file = choose_contenders(["experts", "automap"]), tmp_path / "rows.jsonl"
+
+    def go(**options):
+        run_module.run([CASE], chosen, Rows(file), tmp_path, timeout=1.0, say=said.append, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        go()
+    with file.open("a") as written:
+        written.write('{"key": {"case"')  # a kill in the middle of a line
+    go()
+    assert asked == [OURS, "experts", "automap", "automap"]
+    assert [r["key"]["contender"] for r in read_rows(file)] == [OURS, "experts", "automap"]
+    assert said[-1] == "gpt v5e-16: automap: 1000.0 ms, 1.00 GiB"
+    go()
+    assert len(asked) == 4
+
+
+def test_rows_of_other_settings_versions_or_limits_are_not_reused(tmp_path):
+    rows, contender = Rows(tmp_path / "rows.jsonl"), CONTENDERS[XLA]
+    key = row_key(CASE, contender)
+    rows.add(key, {"status": "compiled", "limit_bytes": 7})
+    assert rows.find(key)
+    assert rows.find(key, 7)
+    assert rows.find(key, 8) is None
+    assert rows.find(row_key(replace(CASE, sizes={"layers": 2}), contender)) is None
+    assert rows.find(row_key(CASE, replace(contender, options={"budget": 2}))) is None
+    newer = replace(contender, environment=Environment("auto", ("jax==0.10.1", "libtpu==0.0.40")))
+    assert rows.find(row_key(CASE, newer)) is None
+    assert rows.find(row_key(CASE, replace(contender, source=("errors.py",)))) is None
+
+
+def test_failures_are_rows_and_are_run_again_only_when_asked(tmp_path, monkeypatch):
+    asked = []
+
+    def attempt(_, contender, *__):
+        asked.append(contender.name)
+        return {"status": "time out", "message": "it did not end within 1 s"}
+
+    monkeypatch.setattr(run_module, "attempt", attempt)
+    monkeypatch.setattr(run_module, "prepare", lambda *_: Path("python"))
+    file, said = tmp_path / "rows.jsonl", []
+    for retry in (False, False, True):
+        chosen = choose_contenders(["automap"])
+        run_module.run([CASE], chosen, Rows(file), tmp_path, timeout=1.0, say=said.append, retry=retry)
+    assert asked == [OURS, "automap"] * 2
+    assert said[1] == f"{CASE.name}: shardwright: time out: it did not end within 1 s"
+    tight = CASES["gpt v5e-16 tight"]
+    run_module.run([tight], chosen, Rows(file), tmp_path, timeout=1.0, say=said.append)
+    assert said[-1] == "gpt v5e-16 tight: automap: left out, as there is no plan of ours to say the limit."
+
+
+def test_processes_that_crash_or_take_too_long(tmp_path):
+    def process(code: str, timeout: float):
+        return run_module._process([sys.executable, "-c", code], {}, str(tmp_path), timeout)
+
+    assert process("import sys; print('so'); sys.exit(3)", 60.0) == (3, "so\n")
+    assert process("import time; time.sleep(60)", 0.2)[0] is None
+
+
+def test_xla_results_are_read_as_ours_are():
+    hlo = """HloModule jit_f, num_partitions=16
+
+ENTRY %main (p: bf16[1024]) -> bf16[4096] {
+  %p = bf16[1024]{0} parameter(0)
+  ROOT %ag = bf16[4096]{0} all-gather(%p), replica_groups=[4,4]<=[16], backend_config={"estimated_cycles":"1500000"}
+}
+"""
+    memory = {"argument_bytes": 1, "output_bytes": 1, "alias_bytes": 0, "temp_bytes": 1, "generated_code_bytes": 0}
+    times = {"auto_seconds": 100.0, "again_seconds": 40.0, "auto_cpu_seconds": 150.0, "again_cpu_seconds": 60.0}
+    found = run_module.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, CASE, 2 * GIB)
+    assert (found["search_seconds"], found["search_cpu_seconds"]) == (60.0, 90.0)
+    assert found["compute_seconds"] == 1e-3  # 1.5 million cycles at 1.5 GHz
+    assert found["comm_seconds"] > 0
+    assert found["fits"]
+    assert not run_module.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, CASE, GIB - 1)["fits"]
+    error = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.00G of 15.75G hbm."
+    found = run_module.read_xla({"auto_seconds": 9.0, "error": error}, "", CASE, GIB)
+    assert (found["status"], found["peak_bytes"], found["fits"]) == ("does not fit", 20 * GIB, False)
+    assert run_module.read_xla({"error": "INTERNAL: no\nat line 3"}, "", CASE, GIB)["message"] == "INTERNAL: no"
+
+
+# Tables.
+
+
+def test_the_table_of_a_case(found):
+    expected = """\
+### gpt v5e-16
+
+`gpt` on `tpu:v5e:4x4`, mesh data 4 × model 4; 15.00 GiB a device; physical limit 100.0 ms (FLOPs).
+
+| contender | step, ms | × ours | of it communication | of the limit | GiB | fits | to decide, s | CPU s | what |
+|---|---|---|---|---|---|---|---|---|---|
+| **shardwright** | 400.0 | 1.000 | 100.0 | 25% | 3.00 | yes | 5.0 | 4.0 | FSDP |
+| experts | 380.0 | 0.950 | 95.0 | 26% | 3.00 | yes |  |  | fsdp:data + fsdp:model |
+| xla auto-sharding | 600.0 | 1.500 | 150.0 | 17% | 3.00 | yes | 100.0 | 90.0 |  |
+| automap | – |  |  |  | – | no |  |  | time out: it did not end within 60 s |
+"""
+    assert "\n".join(tables(found)) == expected
+
+
+def test_the_summary_and_where_we_lose(found):
+    assert summary(found)[2:] == [
+        "| experts | 1 | 0 | 0 | 0.950 | 0.950 | 0.950 |  |  |",
+        "| xla auto-sharding | 1 | 1 | 0 | 1.500 | 1.500 | 1.500 | 20.0 | 20.0 |",
+        "| automap | 1 | 1 | 1 |  |  |  |  |  |",
+        "",
+    ]
+    assert losses(found) == ["- gpt v5e-16: ours is 5.3% slower than experts"]
+    assert standing(found, "experts").no_worse == 0
+
+
+def test_a_plan_of_ours_that_does_not_fit_loses_to_one_that_does():
+    rows = [row(CASE, OURS, 0.1, fits=False), row(CASE, "experts", 0.5)]
+    (match,) = matches(latest(iter(rows)), [CASE])
+    assert losses([match]) == ["- gpt v5e-16: experts has a plan that fits, ours does not"]
+    assert (standing([match], "experts").compared, standing([match], "experts").no_worse) == (1, 0)
+
+
+def test_the_page_keeps_what_was_written_by_hand(found, tmp_path):
+    pytest.importorskip("matplotlib")
+    page = tmp_path / "contenders.md"
+    write_page(found, page)
+    text = page.read_text()
+    assert "Made 2026-01-02 03:04 to 2026-01-02 03:04 UTC on a machine, 2 cores, Python 3.11.7, with " in text
+    assert (tmp_path / "contenders.svg").read_text().startswith("<?xml")
+    before, _, after = text.partition(kept(text))
+    page.write_text(f"{before}Because of the weather.{after}")
+    write_page(found, page)
+    assert f"{BEGIN}\n\nBecause of the weather.\n\n{END}" in page.read_text()
+    assert page.read_text() == page_text(found, "Because of the weather.", "contenders.svg")
+
+
+# The command.
+
+
+def test_the_command_lists_and_shows_rows(tmp_path):
+    runner = CliRunner()
+    listed = runner.invoke(main, ["bench", "--list"])
+    assert listed.exit_code == 0
+    assert all(name in listed.output for name in [*CASES, *CONTENDERS])
+    file = tmp_path / "rows.jsonl"
+    empty = runner.invoke(main, ["bench", "--no-run", "--rows", str(file)])
+    assert (empty.exit_code, "has no rows yet" in empty.output) == (2, True)
+    file.write_text(json.dumps(row(CASE, OURS, 0.4)) + "\n")
+    shown = runner.invoke(main, ["bench", "--no-run", "--rows", str(file)])
+    assert "| **shardwright** | 400.0 |" in shown.output
+    assert runner.invoke(main, ["bench", "--only", "nothing"]).exit_code == 2
