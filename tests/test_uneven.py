@@ -283,3 +283,24 @@ def test_lines_say_what_is_padded():
 def test_explanations_in_json():
     found = planned([("x", "params.a[1]")], {"x": 4}, odd()).explain("params.a").to_dict()["uneven"]
     assert [(u["size"], u["better_size"], u["axes"]) for u in found] == [(4099, 4100, ["x"])]
+
+
+def test_of_a_large_program_the_step_is_not_priced(monkeypatch):
+    monkeypatch.setattr("shardwright.explain.uneven.MOST_OPS", 1)
+    explanation = planned([("x", "params.a[1]")], {"x": 4}, odd()).explain("params.a")
+    (found,) = explanation.uneven
+    assert (found.step_seconds, found.peak_bytes, found.device_bytes) == (None, None, 1024 * 1025 * 4)
+    text = " ".join(str(explanation).split())
+    assert "With 4,100 (1 more) each device would hold 4.0 MiB of it in place of 16.0 MiB. alternative" in text
+    assert not planned([("x", "x[0]")], {"x": 4}, odd()).explain("params.a").uneven
+
+
+def test_a_size_that_reshapes_change_too_is_not_priced():
+    """The heads of a merged dimension: 6 of 32 make 192, which 4 devices do divide."""
+
+    def merged(x, w):
+        return jnp.tanh((x @ w).reshape(64, 6, 32)).sum(0)
+
+    plan = sw.evaluate(merged, f32(64, 16), f32(16, 192), mesh={"x": 4}, device="tpu-v5e", decisions=[("x", "w[1]")])
+    assert plan.in_specs[1] == P(None, "x")
+    assert not plan.explain("w").uneven

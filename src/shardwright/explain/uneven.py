@@ -125,7 +125,7 @@ def _larger(
         change,
         _inside(plan, group),
         padded_size(d.size, parts),
-        int(local_bytes(size, sharding, mesh)),
+        round(local_bytes(size, sharding, mesh)),
         decisions,
         cost.step_seconds if cost else None,
         cost.peak_bytes if cost else None,
