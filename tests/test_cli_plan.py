@@ -258,7 +258,7 @@ def completed(*arguments):
 
 
 def test_completions():
-    assert completed("") == ["plan", "compare", "fit", "analyse", "verify", "models", "devices", "completions"]
+    assert completed("") == ["plan", "compare", "fit", "analyse", "verify", "models", "devices", "bench", "completions"]
     assert completed("plan", "g") == ["gpt", "gns"]
     assert completed("plan", "gpt", "--device", "tpu-v5") == ["tpu-v5e", "tpu-v5p"]
     assert "gemma-2b" in completed("plan", "gpt", "--preset", "")
