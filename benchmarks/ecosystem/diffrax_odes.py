@@ -1,0 +1,48 @@
+"""Diffrax: a neural ordinary differential equation, its field a network of Equinox, as its documentation has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from ecosystem.steps import KEY, Planned, array
+
+STATE, WIDTH, BATCH, TIMES = 512, 4096, 8192, 16
+
+
+def neural_ode() -> Planned:
+    """Fitting trajectories with Adam, 8,192 of 512 numbers at 16 times, 64 steps of Tsit5."""
+    optimizer = optax.adam(1e-3)
+    field = eqx.filter_eval_shape(lambda key: eqx.nn.MLP(STATE, STATE, WIDTH, depth=3, key=key), KEY)
+    opt_state = eqx.filter_eval_shape(lambda f: optimizer.init(eqx.filter(f, eqx.is_inexact_array)), field)
+
+    def solve(field: Any, start: Any, times: Any) -> Any:
+        term = diffrax.ODETerm(lambda t, y, args: field(y))  # noqa: ARG005
+        return diffrax.diffeqsolve(
+            term,
+            diffrax.Tsit5(),
+            t0=0.0,
+            t1=1.0,
+            dt0=1 / 64,
+            y0=start,
+            saveat=diffrax.SaveAt(ts=times),
+            max_steps=64,
+        ).ys
+
+    @eqx.filter_jit
+    def train_step(field: Any, opt_state: Any, times: Any, paths: Any) -> Any:
+        @eqx.filter_value_and_grad
+        def loss(field: Any) -> jax.Array:
+            found = jax.vmap(solve, in_axes=(None, 0, None))(field, paths[:, 0], times)
+            return jnp.mean((found - paths) ** 2)
+
+        value, grads = loss(field)
+        updates, new_state = optimizer.update(grads, opt_state)
+        return eqx.apply_updates(field, updates), new_state, value
+
+    return train_step, (field, opt_state, array(TIMES), array(BATCH, TIMES, STATE)), {"donate": (0, 1)}
