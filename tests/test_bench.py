@@ -219,16 +219,23 @@ ENTRY %main (p: bf16[1024]) -> bf16[4096] {
 """
     memory = {"argument_bytes": 1, "output_bytes": 1, "alias_bytes": 0, "temp_bytes": 1, "generated_code_bytes": 0}
     times = {"auto_seconds": 100.0, "again_seconds": 40.0, "auto_cpu_seconds": 150.0, "again_cpu_seconds": 60.0}
-    found = run_module.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, CASE, 2 * GIB)
+    found = run_module.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, "", CASE, 2 * GIB)
     assert (found["search_seconds"], found["search_cpu_seconds"]) == (60.0, 90.0)
     assert found["compute_seconds"] == 1e-3  # 1.5 million cycles at 1.5 GHz
     assert found["comm_seconds"] > 0
     assert found["fits"]
-    assert not run_module.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, CASE, GIB - 1)["fits"]
+    assert not run_module.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, "", CASE, GIB - 1)["fits"]
     error = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.00G of 15.75G hbm."
-    found = run_module.read_xla({"auto_seconds": 9.0, "error": error}, "", CASE, GIB)
+    found = run_module.read_xla({"auto_seconds": 9.0, "error": error}, "", "", CASE, GIB)
     assert (found["status"], found["peak_bytes"], found["fits"]) == ("does not fit", 20 * GIB, False)
-    assert run_module.read_xla({"error": "INTERNAL: no\nat line 3"}, "", CASE, GIB)["message"] == "INTERNAL: no"
+    begin, end = (
+        "W1116 23:59:58.500 1 tpu_spmd_partitioner.cc:4] a",
+        "W1117 00:00:08.750 1 sharding_propagation.cc:3] b",
+    )
+    log = f"{begin}\n{end}\n{end.replace('08', '59')}\n"
+    assert run_module.logged_seconds(log) == 10.25
+    assert run_module.read_xla({**times, "error": "x"}, "", log, CASE, GIB)["search_seconds"] == 10.25
+    assert run_module.read_xla({"error": "INTERNAL: no\nat line 3"}, "", "", CASE, GIB)["message"] == "INTERNAL: no"
 
 
 # Tables.

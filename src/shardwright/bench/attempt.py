@@ -6,9 +6,12 @@ It reads ``task.json`` from the folder, decides, compiles, and writes ``result.j
 from __future__ import annotations
 
 import json
+import os
+import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from shardwright.verify.report import CompilerVerdict
 
 ABOVE_LEAST = 1.05
 """The limit of a tight case where what it should be is too little, as a multiple of the least that was found."""
+_MOST_MEMORY = 0.8
 _COMPILED = ("step_seconds", "compute_seconds", "comm_seconds", "peak_bytes", "compile_seconds")
 
 Result = dict[str, Any]
@@ -122,7 +126,7 @@ def baseline(
 ) -> Result:
     """A search of our own after others' papers; the seconds are without tracing, analysis and cost model."""
     costs, clock = plain.costs, Clock()
-    with collector_paused():
+    with memory_limited(), collector_paused():
         found = search(costs, limit_bytes, seconds=seconds)
     took = {**clock.read(), "limit_bytes": limit_bytes, "message": found.note}
     if found.cost is None or found.shardings is None:
@@ -136,6 +140,18 @@ def baseline(
         "message": f"{verdict.message}; {found.note}",
         "estimate": estimate,
     }
+
+
+@contextmanager
+def memory_limited() -> Iterator[None]:
+    """Who takes most of the machine's memory fails, in place of the system ending some process."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    most = int(_MOST_MEMORY * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _partitioned(case: Case, limit_bytes: int | None) -> sw.Plan:

@@ -21,10 +21,11 @@ are the compiler's peak. A tight case may use 60% of what our fastest plan needs
 
 The time to decide is, for ours, all of `sw.partition`, with JAX's tracing; for the integer program (ours, after Alpa)
 and Automap (ours, after its paper) it is without tracing, analysis and cost model. For XLA's auto-sharding it is the
-time to compile with `AUTO(mesh)` less the time to compile the shardings that it chose. With "(budget)" it is told
-the limit, in GB, which else it guesses. Of experts' tactics the best two by our cost model are compiled, and the better
-one by the compiler is shown. The physical limit is FLOPs over the peak of all chips, or the arguments' bytes over their
-bandwidth, if that takes longer."""
+time between two lines of the compiler's log, before and after it, or where these are not there the time to compile with
+`AUTO(mesh)` less the time to compile the shardings that it chose; CPU seconds are always this difference. With
+"(budget)" it is told the limit, in GB, which else it guesses. Of experts' tactics the best two by our cost model are
+compiled, and the better one by the compiler is shown. The physical limit is FLOPs over the peak of all chips, or the
+arguments' bytes over their bandwidth, if that takes longer."""
 
 
 def write_page(found: Sequence[Match], file: Path) -> None:
