@@ -24,7 +24,7 @@ from shardwright.bench.environments import AUTO, JUDGE, Environment
 from shardwright.bench.given import partition_given
 from shardwright.bench.match import Match, matches, standing
 from shardwright.bench.page import BEGIN, END, kept, page_text, write_page
-from shardwright.bench.rows import Rows, latest, read_rows, row_key
+from shardwright.bench.rows import Rows, read_rows, row_key
 from shardwright.bench.table import losses, summary, tables
 from shardwright.cli import main
 from shardwright.cost import CostModel, DevicePrices
@@ -55,7 +55,7 @@ def found() -> list[Match]:
         row(CASE, XLA, 0.6, search_seconds=100.0, search_cpu_seconds=90.0),
         row(CASE, "automap", None, message="it did not end within 60 s"),
     ]
-    return matches(latest(iter(rows)), tuple(CASES.values()))
+    return matches(rows, tuple(CASES.values()))
 
 
 # Cases and contenders.
@@ -81,6 +81,7 @@ def test_cases_are_of_sizes_and_meshes_that_exist(case):
 
 def test_what_is_asked_for_by_name():
     assert [case.name for case in choose_cases(["decode v5e"])] == ["decode v5e-16"]
+    assert [case.name for case in choose_cases(["gpt v5e-16"])] == ["gpt v5e-16"]  # and not the tight one
     assert [c.name for c in choose_contenders(["automap"])] == [OURS, "automap"]
     with pytest.raises(TargetError, match="There is no case 'gemna'"):
         choose_cases(["gemna"])
@@ -268,9 +269,16 @@ def test_the_summary_and_where_we_lose(found):
     assert standing(found, "experts").no_worse == 0
 
 
+def test_rows_of_a_case_that_has_changed_are_not_shown():
+    old = row(replace(CASE, sizes={"layers": 2}), OURS, 0.1)
+    assert matches([old], [CASE]) == []
+    (match,) = matches([row(CASE, OURS, 0.2), old, row(CASE, OURS, 0.3)], [CASE])
+    assert match.step(OURS) == 0.3
+
+
 def test_a_plan_of_ours_that_does_not_fit_loses_to_one_that_does():
     rows = [row(CASE, OURS, 0.1, fits=False), row(CASE, "experts", 0.5)]
-    (match,) = matches(latest(iter(rows)), [CASE])
+    (match,) = matches(rows, [CASE])
     assert losses([match]) == ["- gpt v5e-16: experts has a plan that fits, ours does not"]
     assert (standing([match], "experts").compared, standing([match], "experts").no_worse) == (1, 0)
 

@@ -68,7 +68,7 @@ _LONG = {"batch": 2, "sequence": 16384, "heads": 4, "kv_heads": 4, "head_dim": 5
 _QUICK_GPT = {"layers": 2, "width": 1024, "heads": 8, "kv_heads": 8, "hidden": 4096, "batch": 16, "sequence": 1024}
 
 _ALL = (
-    Case("quick mlp v5e-16", "mlp", {}, *_V5E_16, quick=True),
+    Case("quick mlp v5e-16", "mlp", {"layers": 3}, *_V5E_16, quick=True),
     Case("quick gpt v5e-16", "gpt", _QUICK_GPT, *_V5E_16, quick=True),
     Case("gpt v5e-16", "gpt", {}, *_V5E_16),
     Case("gpt v5e-16 tight", "gpt", {}, *_V5E_16, tight=TIGHT),
@@ -93,10 +93,13 @@ CASES: Mapping[str, Case] = MappingProxyType({case.name: case for case in _ALL})
 
 
 def choose_cases(only: Sequence[str] = (), *, quick: bool = False) -> tuple[Case, ...]:
-    """The cases with one of these in their names; without any, the quick ones or all others."""
+    """The cases of these names, or with these in their names; without any, the quick ones or all others."""
     if not only:
         return tuple(case for case in CASES.values() if case.quick == quick)
+    chosen: set[str] = set()
     for part in only:
-        if not any(part in name for name in CASES):
+        found = {part} & CASES.keys() or {name for name in CASES if part in name}
+        if not found:
             raise TargetError(f"There is no case {part!r}; {suggestion(part, CASES)}")
-    return tuple(case for name, case in CASES.items() if any(part in name for part in only))
+        chosen |= found
+    return tuple(case for name, case in CASES.items() if name in chosen)

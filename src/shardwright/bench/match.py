@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardwright.bench.bounds import Bound, Work, physical_bound
@@ -62,14 +62,15 @@ class Match:
         return float(theirs[clock] / ours[clock])
 
 
-def matches(latest: Mapping[tuple[str, str], Row], cases: Sequence[Case]) -> list[Match]:
-    """The cases that have rows, in order."""
-    found = []
-    for case in cases:
-        rows = {contender: row for (name, contender), row in latest.items() if name == case.name}
-        if rows:
-            found.append(Match(case, rows))
-    return found
+def matches(rows: Iterable[Row], cases: Sequence[Case]) -> list[Match]:
+    """The cases that have rows, in order; of rows about the same case and contender the last counts."""
+    by_case: dict[str, dict[str, Row]] = {}
+    settings = {case.name: case.to_dict() for case in cases}
+    for row in rows:
+        key = row["key"]
+        if settings.get(key["case"]["name"]) == key["case"]:
+            by_case.setdefault(key["case"]["name"], {})[key["contender"]] = row
+    return [Match(case, by_case[case.name]) for case in cases if case.name in by_case]
 
 
 @dataclass(frozen=True)

@@ -76,11 +76,6 @@ def read_rows(file: Path) -> Iterator[Row]:
             yield row
 
 
-def latest(rows: Iterator[Row]) -> dict[tuple[str, str], Row]:
-    """For each case and contender, by their names, the last row, whatever version made it."""
-    return {(row["key"]["case"]["name"], row["key"]["contender"]): row for row in rows}
-
-
 def _text(key: Mapping[str, Any]) -> str:
     return json.dumps(key, sort_keys=True)
 

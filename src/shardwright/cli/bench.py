@@ -9,7 +9,7 @@ import click
 from shardwright.bench import CASES, CONTENDERS, choose_cases, choose_contenders
 from shardwright.bench.environments import default_folder
 from shardwright.bench.match import matches
-from shardwright.bench.rows import Rows, latest, read_rows
+from shardwright.bench.rows import Rows, read_rows
 from shardwright.cli.output import note
 
 
@@ -80,7 +80,7 @@ def _show(rows_file: Path, write: Path | None) -> None:
     from shardwright.bench.page import write_page
     from shardwright.bench.table import losses, summary, tables
 
-    found = matches(latest(read_rows(rows_file)), tuple(CASES.values()))
+    found = matches(read_rows(rows_file), tuple(CASES.values()))
     if not found:
         raise click.UsageError(f"{rows_file} has no rows yet.")
     click.echo(
