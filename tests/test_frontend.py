@@ -131,6 +131,16 @@ def test_sharding_constraints_of_the_user_pass_through_on_4096_devices():
     assert found(fn, f32(128, 64)) == "a 128: x[0] result[0]\nb 64: x[1] result[1]"
 
 
+def test_a_callback_is_lowered_for_the_platform_that_is_present():
+    def fn(x):
+        jax.debug.print("{}", x.sum())
+        return x @ x
+
+    with pytest.raises(sw.TraceError, match=r"fn calls back into Python .* for cpu alone where no tpu is present; .*'cpu'"):
+        trace(fn, f32(8, 8), platform="tpu")
+    assert any(op.flops for op in trace(fn, f32(8, 8), platform="cpu").ops)
+
+
 def test_a_callback_is_opaque_until_the_user_gives_its_rule():
     def fn(x, w):
         out = jax.ShapeDtypeStruct((8, 32), jnp.float32)

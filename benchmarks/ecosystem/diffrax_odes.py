@@ -1,8 +1,15 @@
-"""Diffrax: a neural ordinary differential equation, its field a network of Equinox, as its documentation has it."""
+"""Diffrax: a neural ordinary differential equation, its field a network of Equinox, as its documentation has it.
+
+Equinox reports errors at run time by a call back into Python, which JAX lowers only for the platform that is present;
+``EQX_ON_ERROR=nan`` is Equinox's own setting for accelerators, and has it return NaN in place of the call.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+os.environ["EQX_ON_ERROR"] = "nan"
 
 import diffrax
 import equinox as eqx

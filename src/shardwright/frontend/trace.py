@@ -23,6 +23,8 @@ from shardwright.ir.program import Program, Source
 _shape_of: Callable[..., Any] = jax.ShapeDtypeStruct
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+_ANOTHER_PLATFORM = "is different from the lowering platform"
+"""What JAX says of a callback into Python that is lowered for a platform which is not there."""
 
 
 def trace(
@@ -105,6 +107,12 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = No
         lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
     except Exception as error:
         reason = str(error).strip().splitlines()
+        if _ANOTHER_PLATFORM in str(error):
+            here = jax.default_backend()
+            raise TraceError(
+                f"{function_name(fn)} calls back into Python (jax.debug.print, jax.pure_callback, …), which JAX lowers "
+                f"for {here} alone where no {platform} is present; leave the call out, or plan with platform={here!r}."
+            ) from error
         raise TraceError(
             f"tracing {function_name(fn)} failed with {type(error).__name__}: {reason[0] if reason else 'no message'}"
         ) from error
