@@ -115,7 +115,9 @@ def program(name):
 
 
 @pytest.fixture(
-    scope="module", params=[("momentum", 8, "tpu-v5e"), ("sgd", "gpu:a100-80:2x4", None)], ids=lambda p: p[0]
+    scope="module",
+    params=[("momentum", 8, "tpu-v5e"), ("sgd", "gpu:a100-80:2x4", None), ("chain", "gpu:a100-80:2x4", None)],
+    ids=lambda p: p[0],
 )
 def chosen(request):
     name, mesh, device = request.param

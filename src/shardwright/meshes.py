@@ -13,6 +13,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwright._collector import collector_paused
@@ -29,6 +30,8 @@ _IMPROVED, _IMPROVING_WORK = 3, 40_000
 """How many shapes are improved on, and how much (see ``Scores.work``): nearly half as much as a search would do."""
 _MOST_AXES, _WORTH, _LAST_WORK = 3, 0.002, 10_000
 """Where an axis is taken apart: how many there may be then, what part of a step it must save, and the work after it."""
+_LITTLE_WORK = 50_000
+"""Where less has been done after the best shape's search, because states are cheap, the others are searched, too."""
 _CARRIED = 4
 """How many of the best states of other shapes are tried on a shape."""
 
@@ -49,10 +52,13 @@ def search_meshes(
         raise race.refused
     race.improve()
     race.search(race.best_first()[0])
+    for shape in race.best_first():
+        if seconds != 0 and race.work < _LITTLE_WORK:
+            race.search(shape)
     race.take_apart()
     best = race.best_first(among=race.outcomes)[0]
     rest = [shape for shape in race.best_first() if shape != best]
-    return best, race.looks[best].costs, race.outcomes[best], tuple(map(race.row, (best, *rest)))
+    return best, race.looks[best].costs, race.outcome(best), tuple(map(race.row, (best, *rest)))
 
 
 class _Race:
@@ -149,6 +155,19 @@ class _Race:
         """Of the best that was found on a shape."""
         found = self.outcomes.get(shape)
         return found.cost if found else self.looks[shape].best.cost
+
+    @property
+    def work(self) -> int:
+        """What has been done so far, as ``Scores.work`` counts it."""
+        return sum(look.costs.priced_units for look in self.looks.values())
+
+    def outcome(self, shape: MeshShape) -> Outcome:
+        """Of the search on a shape, with the time and the states of all."""
+        found = self.outcomes[shape]
+        states = sum(look.evaluations for look in self.looks.values())
+        states += sum(other.search.evaluations for other in self.outcomes.values())
+        seconds = time.perf_counter() - self.started
+        return replace(found, search=replace(found.search, seconds=seconds, evaluations=states))
 
     def row(self, shape: MeshShape) -> MeshChoice:
         """A shape for the user's table."""

@@ -49,6 +49,11 @@ class Glance:
         return self._seen(self._scores.best)
 
     @property
+    def evaluations(self) -> int:
+        """States looked at."""
+        return self._scores.evaluations
+
+    @property
     def rank(self) -> tuple[int, float]:
         """Of the best, lower is better: bytes over the limit, then seconds."""
         return self._scores.rank(self.best.cost)
