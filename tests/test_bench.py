@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import shardwright as sw
 from shardwright.baselines import automap, integer_program
-from shardwright.bench import CASES, CONTENDERS, Case, choose_cases, choose_contenders, environments
+from shardwright.bench import CASES, CONTENDERS, Case, choose_cases, choose_contenders, environments, xla_result
 from shardwright.bench import run as run_module
 from shardwright.bench.bounds import Bound, Work, physical_bound
 from shardwright.bench.contenders import OURS
@@ -220,23 +220,26 @@ ENTRY %main (p: bf16[1024]) -> bf16[4096] {
 """
     memory = {"argument_bytes": 1, "output_bytes": 1, "alias_bytes": 0, "temp_bytes": 1, "generated_code_bytes": 0}
     times = {"auto_seconds": 100.0, "again_seconds": 40.0, "auto_cpu_seconds": 150.0, "again_cpu_seconds": 60.0}
-    found = run_module.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, "", CASE, 2 * GIB)
+    found = xla_result.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, "", CASE, 2 * GIB)
     assert (found["search_seconds"], found["search_cpu_seconds"]) == (60.0, 90.0)
     assert found["compute_seconds"] == 1e-3  # 1.5 million cycles at 1.5 GHz
     assert found["comm_seconds"] > 0
     assert found["fits"]
-    assert not run_module.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, "", CASE, GIB - 1)["fits"]
+    assert not xla_result.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, "", CASE, GIB - 1)["fits"]
     error = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.00G of 15.75G hbm."
-    found = run_module.read_xla({"auto_seconds": 9.0, "error": error}, "", "", CASE, GIB)
+    found = xla_result.read_xla({"auto_seconds": 9.0, "error": error}, "", "", CASE, GIB)
     assert (found["status"], found["peak_bytes"], found["fits"]) == ("does not fit", 20 * GIB, False)
     begin, end = (
         "W1116 23:59:58.500 1 tpu_spmd_partitioner.cc:4] a",
         "W1117 00:00:08.750 1 sharding_propagation.cc:3] b",
     )
     log = f"{begin}\n{end}\n{end.replace('08', '59')}\n"
-    assert run_module.logged_seconds(log) == 10.25
-    assert run_module.read_xla({**times, "error": "x"}, "", log, CASE, GIB)["search_seconds"] == 10.25
-    assert run_module.read_xla({"error": "INTERNAL: no\nat line 3"}, "", "", CASE, GIB)["message"] == "INTERNAL: no"
+    assert xla_result.logged_seconds(log) == 10.25
+    complaint = "W1 2 3 auto_sharding_impl_internal.cc:211] Only a non-optimal solution. Please report.\n"
+    assert xla_result.solver_words(2 * complaint) == ["Only a non-optimal solution"]
+    assert xla_result.in_brief(["P()", "P('data',)", "P('data',)"]) == "2 × P('data',), 1 × P()"
+    assert xla_result.read_xla({**times, "error": "x"}, "", log, CASE, GIB)["search_seconds"] == 10.25
+    assert xla_result.read_xla({"error": "INTERNAL: no\nat line 3"}, "", "", CASE, GIB)["message"] == "INTERNAL: no"
 
 
 # Tables.

@@ -41,7 +41,7 @@ class Contender:
     options: Mapping[str, int | float] = field(default_factory=dict)
 
 
-_XLA = ("models", "devices", "verify", "bench/xla_auto.py")
+_XLA = ("models", "devices", "verify", "bench/xla_auto.py", "bench/xla_result.py")
 
 _ALL = (
     Contender(OURS, "the plan of sw.partition", JUDGE, "attempt", _DECIDE),

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import platform
-import re
 import signal
 import subprocess
 import tempfile
@@ -19,9 +18,8 @@ from shardwright.bench.cases import Case
 from shardwright.bench.contenders import OURS, Contender
 from shardwright.bench.environments import child_variables, prepare
 from shardwright.bench.rows import Row, Rows, row_key
-from shardwright.verify.figures import memory_figures, program_figures
-from shardwright.verify.hlo import parse_hlo
-from shardwright.verify.messages import last_words, shortage
+from shardwright.bench.xla_result import read_xla
+from shardwright.verify.messages import last_words
 
 _TPU = {
     "TPU_SKIP_MDS_QUERY": "1",
@@ -30,15 +28,6 @@ _TPU = {
     "TPU_MIN_LOG_LEVEL": "1",
     "TPU_STDERR_LOG_LEVEL": "1",
 }
-_FIGURES = ("step_seconds", "compute_seconds", "comm_seconds")
-
-_CLOCKS = ("auto_seconds", "auto_cpu_seconds", "again_seconds", "again_cpu_seconds")
-_STAMP = r"^W\d{4} (\d\d):(\d\d):(\d\d\.\d+) .*"
-_LOGGED = {
-    "begin": re.compile(_STAMP + r"tpu_spmd_partitioner\.cc", re.MULTILINE),
-    "end": re.compile(_STAMP + r"sharding_propagation\.cc", re.MULTILINE),
-}
-_DAY = 86400.0
 FAILURES = ("crashed", "failed", "time out")
 
 Say = Callable[[str], None]
@@ -110,44 +99,6 @@ def attempt(case: Case, contender: Contender, python: Path, limit_bytes: int | N
             assert limit_bytes is not None
             return read_xla(found, hlo, log, case, limit_bytes)
         return found
-
-
-def read_xla(found: Mapping[str, Any], hlo: str, log: str, case: Case, limit_bytes: int) -> Row:
-    """The figures of XLA's own auto-sharding, read from its program as those of all others are.
-
-    It says in its log when it begins and what comes next, which is how long it decided; where it does not, that is the
-    time to compile less the time to compile what it chose.
-    """
-    said = found.get("error", "").splitlines() or [""]
-    out: Row = {"limit_bytes": limit_bytes, "message": said[0][:300]}
-    out |= {name: found[name] for name in _CLOCKS if name in found}
-    for clock in ("seconds", "cpu_seconds"):
-        if f"auto_{clock}" in found:
-            out[f"search_{clock}"] = max(0.0, found[f"auto_{clock}"] - found.get(f"again_{clock}", 0.0))
-    if (seconds := logged_seconds(log)) is not None:
-        out["search_seconds"] = seconds
-    out["compile_seconds"] = found.get("auto_seconds")
-    if "memory" not in found:
-        lack = shortage(found.get("error", ""))
-        needed = {"peak_bytes": lack.needed_bytes} if lack else {}
-        return {**out, **needed, "fits": False, "status": "does not fit" if lack else "failed"}
-    target = case.target
-    figures = program_figures(parse_hlo(hlo), case.mesh, target)
-    peak = memory_figures(found["memory"], target)["peak_bytes"]
-    kept = {name: figures[name] for name in _FIGURES}
-    specs = found.get("specs", {})
-    return {**out, **kept, "peak_bytes": peak, "fits": peak <= limit_bytes, "status": "compiled", "specs": specs}
-
-
-def logged_seconds(log: str) -> float | None:
-    """From the partitioner's first words to those of the propagation that follows auto-sharding."""
-    times = {name: _time(found[0]) for name, pattern in _LOGGED.items() if (found := pattern.findall(log))}
-    return (times["end"] - times["begin"]) % _DAY if len(times) == len(_LOGGED) else None
-
-
-def _time(parts: tuple[str, str, str]) -> float:
-    hours, minutes, seconds = parts
-    return 3600 * int(hours) + 60 * int(minutes) + float(seconds)
 
 
 def circumstances() -> Row:

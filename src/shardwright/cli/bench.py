@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
 
 import click
@@ -71,6 +73,7 @@ def bench(
     if not no_run:
         from shardwright.bench.run import run
 
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the contender's process ends with this one
         folder = (environments or default_folder()).resolve()
         run(cases, chosen, Rows(rows_file), folder, timeout=timeout, say=note, retry=retry)
     _show(rows_file, write)
