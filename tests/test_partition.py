@@ -121,6 +121,14 @@ def test_what_is_pinned_stays_and_the_rest_is_searched():
     assert both.in_specs[0]["params"]["w1"] == P(None, "model")
 
 
+def test_arrays_without_elements_stay_whole():
+    def fn(w, x, nothing):
+        return x @ w, nothing * 2 + jnp.sin(nothing)
+
+    plan = sw.partition(fn, f32(64, 64), f32(64, 64), f32(0, 63), mesh={"data": 4}, device="tpu-v5e")
+    assert plan.in_specs[2] == P()
+
+
 def test_no_seconds_mean_the_pins_alone():
     plan = planned(pin="data_parallel:data", seconds=0)
     assert [str(d) for d in plan.decisions] == ["data: batch.x[0]"]

@@ -26,6 +26,12 @@ def test_links_leave_out_whole_and_unit_factors_and_take_the_major_one():
     assert rule.links == ((0, 0, 0), (1, 0, 0), (1, 1, 1))
 
 
+def test_nothing_is_not_split():
+    some, none = Rule((8, 4), (IDENTITY,), (IDENTITY,)), Rule((0, 4), (IDENTITY,), (IDENTITY,))
+    assert rules.empty_whole(some) is some
+    assert rules.empty_whole(none).whole == {0}
+
+
 @pytest.mark.parametrize(
     ("operand", "result", "stride", "kept"),
     [(64, 63, 1, True), (64, 56, 1, True), (64, 32, 1, False), (64, 32, 2, True), (48, 16, 1, False)],

@@ -84,7 +84,7 @@ class Classes:
         known = self._known.get(key)
         if known is None:
             ins, outs = [t.shape for t in operands], [t.shape for t in results]
-            rule = self._rule(name, attributes, given, ins, outs)
+            rule = rules.empty_whole(self._rule(name, attributes, given, ins, outs))
             known = self._known[key] = OpClass(
                 number=len(self._known),
                 kind=name.partition(".")[2],

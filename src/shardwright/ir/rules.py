@@ -94,6 +94,12 @@ def from_shardy(attribute: Any, sdy: Any, types: Sequence[tuple[int, ...]]) -> R
     return _without_misfits(rule, types)
 
 
+def empty_whole(rule: Rule) -> Rule:
+    """The rule with factors of size 0 whole: every axis divides nothing, and nothing is gained by it."""
+    empty = {f for f, size in enumerate(rule.sizes) if size == 0}
+    return replace(rule, whole=rule.whole | empty) if empty else rule
+
+
 def _without_misfits(rule: Rule, shapes: Sequence[tuple[int, ...]]) -> Rule:
     """Give a whole factor of its own to each dimension that its factors do not cover.
 
