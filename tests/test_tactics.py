@@ -137,6 +137,25 @@ def test_the_batch_is_found_where_hidden_dimensions_touch_as_much():
         assert analysis.descriptions[Roles(analysis).batch].name == "x[0]"
 
 
+def test_the_height_of_labelled_pictures_is_not_the_batch():
+    """It touches nearly as many FLOPs, and fewer arguments have it."""
+
+    def loss(params, pictures, labels):
+        for kernel in params[:-1]:
+            pictures = jax.lax.conv_general_dilated(
+                pictures, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )
+        return ((pictures.mean((1, 2)) @ params[-1] - labels) ** 2).mean()
+
+    def train(params, pictures, labels):
+        return jax.tree.map(lambda p, g: p - g, params, jax.grad(loss)(params, pictures, labels))
+
+    params = [f32(3, 3, 4, 8), f32(3, 3, 8, 8), f32(8, 2)]
+    analysis = sw.analyse(train, params, f32(8, 32, 32, 4), f32(8, 2))
+    assert [d.dimension for d in expand(analysis, MESH, "data_parallel:x")] == ["pictures[0]"]
+    assert [d.dimension for d in expand(analysis, MESH, "spatial:x")] == ["pictures[1]"]
+
+
 def test_paths_are_said_shortly():
     program = analysed("gpt").program
     value = {a.path: a.value for a in program.arguments}

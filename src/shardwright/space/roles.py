@@ -40,8 +40,9 @@ class Roles:
     def batch(self) -> int:
         """The group that touches (nearly) the most FLOPs, without a conflict if there is such a one, first in order.
 
-        Of equals, one that the state carried from step to step lacks, then one that the results have, then the one
-        that the fewest arguments have: weights share their dimensions, inputs do not.
+        Of equals, one along which no convolution exchanges a rim: the height of a picture is touched as much. Then one
+        that the state carried from step to step lacks, then one that the results have, then the one that the fewest
+        arguments have: weights share their dimensions, inputs do not.
         """
         described = self.analysis.descriptions
         attached = [g for g, d in enumerate(described) if d.arguments and d.flops]
@@ -51,10 +52,11 @@ class Roles:
 
         results = {g for v in self.analysis.program.regions[0].results for g in self.groups_of_value(v)}
 
-        def rank(g: int) -> tuple[bool, int, bool, int, int, int]:
+        def rank(g: int) -> tuple[bool, bool, int, bool, int, int, int]:
             places = [d for groups in self.groups_of_arguments.values() for d, h in enumerate(groups) if h == g]
             conflicts = self.analysis.groups[g].conflicts
-            return len(conflicts) > 0, self._carried[g], g not in results, len(places), min(places), g
+            rim = g in self._rims
+            return len(conflicts) > 0, rim, self._carried[g], g not in results, len(places), min(places), g
 
         return min((g for g in attached if described[g].flops >= _NEARLY * most), key=rank)
 
@@ -129,12 +131,17 @@ class Roles:
     @cached_property
     def height(self) -> int | None:
         """Of the groups along which convolutions exchange a rim, the one with most FLOPs, first in order."""
+        return min(self._rims, key=lambda g: (-self._rims[g], g), default=None)
+
+    @cached_property
+    def _rims(self) -> Counter[int]:
+        """The FLOPs of convolutions that exchange a rim along each group."""
         flops: Counter[int] = Counter()
         for o, op in enumerate(self.analysis.program.ops):
             if op.flops and op.rule.halo:
                 groups = self.groups_of_op(o)
                 flops.update({groups[f]: op.flops for f in op.rule.halo if groups[f] >= 0})
-        return min(flops, key=lambda g: (-flops[g], g), default=None)
+        return flops
 
     @cached_property
     def experts(self) -> int | None:
