@@ -115,7 +115,7 @@ def test_megatron_where_the_batch_is_too_small() -> None:
 
 
 def test_megatron_with_sequence_parallelism_where_memory_is_short() -> None:
-    result = found("gpt", {"data": 2, "model": 4}, limit_bytes=1, batch=2)
+    result = found("gpt", {"data": 2, "model": 4}, limit_bytes=1, batch=2, sequence=256)
     on_model = result.dimensions("model")
     assert "state.params.layers.wq[2]" in on_model
     assert "batch.tokens[1]" in on_model  # what has no heads is sharded along the sequence

@@ -111,8 +111,8 @@ def test_each_axis_has_its_own():
 
 def test_what_does_not_divide_is_not_done():
     fn, _, _ = SMALL["self-attention"]
-    plan = sw.evaluate(fn, f32(49, 64), mesh={"x": 2}, device="tpu-v5e", decisions=[("x", "x[0]")])
-    assert common_names(plan) == {"x": ()}
+    plan = sw.evaluate(fn, f32(9, 64), mesh={"x": 8}, device="tpu-v5e", decisions=[("x", "x[0]")])
+    assert common_names(plan) == {"x": ()}  # 16 rows would be more padding than it is worth
 
 
 def test_names_of_arguments_do_not_matter():

@@ -146,7 +146,8 @@ def test_it_is_printed(front):
     assert len([line for line in lines[4:] if "fit" in line]) == len(front)
     assert "does not fit" in lines[4]
     assert lines[4].endswith("fastest")
-    assert lines[-1].endswith("smallest")
+    rows = [k for k, line in enumerate(lines) if "fit" in line and k > 3]
+    assert any(line.endswith("smallest") for line in lines[rows[-1] :])  # a long name goes on in the next line
 
 
 def test_for_machines(front):
