@@ -269,6 +269,8 @@ def test_the_summary_and_where_we_lose(found):
         "",
     ]
     assert losses(found) == ["- gpt v5e-16: ours is 5.3% slower than experts"]
+    (match,) = matches([row(CASE, OURS, 0.2, search_seconds=5.0), row(CASE, XLA, 0.3, search_seconds=4.0)], [CASE])
+    assert losses([match]) == ["- gpt v5e-16: xla auto-sharding decides in 4.0 s, ours in 5.0 s"]
     assert standing(found, "experts").no_worse == 0
 
 

@@ -25,8 +25,11 @@ from shardwright.models import build
 from shardwright.plan.known import common_names
 from shardwright.verify.report import CompilerVerdict
 
-ABOVE_LEAST = 1.05
-"""The limit of a tight case where what it should be is too little, as a multiple of the least that was found."""
+ABOVE_LEAST = 1.25
+"""The limit of a tight case in which nothing fits what it should be, as a multiple of the least that was found.
+
+The fastest plan is often nearly the smallest. Those of others are not; and what is over has room for estimates' errors.
+"""
 _MOST_MEMORY = 0.8
 _COMPILED = ("step_seconds", "compute_seconds", "comm_seconds", "peak_bytes", "compile_seconds")
 

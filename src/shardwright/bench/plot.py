@@ -13,7 +13,6 @@ from shardwright.bench.match import Match
 from shardwright.errors import CompilerMissingError
 
 _MARKERS = "o^vsDx"
-_TIMES = (1, 15, 100)
 
 
 def draw(found: Sequence[Match], file: Path) -> None:
@@ -29,13 +28,13 @@ def draw(found: Sequence[Match], file: Path) -> None:
         figure, (left, right) = pyplot.subplots(1, 2, figsize=(14, 1.8 + 0.32 * len(found)), sharey=True)
         others = [name for name in CONTENDERS if name != OURS]
         places = range(len(found))
-        for name, marker in zip(others, _MARKERS, strict=False):
+        for k, (name, marker) in enumerate(zip(others, _MARKERS, strict=False)):
             steps = [(r, y) for y, m in zip(places, found, strict=True) if (r := m.step_ratio(name))]
             steps = [(r, y) for r, y in steps if math.isfinite(r)]
             waits = [(r, y) for y, m in zip(places, found, strict=True) if (r := m.search_ratio(name))]
             for axes, points in ((left, steps), (right, waits)):
                 if points:
-                    axes.scatter(*zip(*points, strict=True), s=30, marker=marker, label=name, alpha=0.8)
+                    axes.scatter(*zip(*points, strict=True), s=30, marker=marker, color=f"C{k}", label=name, alpha=0.8)
         for axes, title in (
             (left, "step, as a multiple of ours (right of 1: slower); missing: does not fit"),
             (right, "time to decide, as a multiple of ours; dotted: 15 ×"),
@@ -51,8 +50,8 @@ def draw(found: Sequence[Match], file: Path) -> None:
         left.set_xticks(ticks)
         left.set_yticks(list(places), [match.case.name for match in found])
         left.invert_yaxis()
-        left.legend(frameon=False, fontsize=8, loc="best")
-        figure.tight_layout()
+        figure.tight_layout(rect=(0, 0, 1, 1 - 0.3 / figure.get_figheight()))
+        figure.legend(*left.get_legend_handles_labels(), loc="upper center", ncols=len(others), frameon=False)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
         pyplot.close(figure)

@@ -33,17 +33,22 @@ def summary(found: Sequence[Match]) -> list[str]:
 
 
 def losses(found: Sequence[Match]) -> list[str]:
-    """Every case in which somebody's plan is faster than ours, or fits where ours does not."""
+    """Every case in which somebody's plan is faster than ours, or fits where ours does not, or is found sooner."""
     lines = []
     for match in found:
-        for name in match.rows:
-            ratio = match.step_ratio(name)
-            if name == OURS or match.step(name) is None:
+        for name, row in match.rows.items():
+            if name == OURS or match.ours is None:
                 continue
-            if match.step(OURS) is None:
+            ratio, waited = match.step_ratio(name), match.search_ratio(name)
+            if match.step(name) and match.step(OURS) is None:
                 lines.append(f"- {match.case.name}: {name} has a plan that fits, ours does not")
             elif ratio is not None and ratio < 1 - TOLERANCE:
                 lines.append(f"- {match.case.name}: ours is {1 / ratio - 1:.1%} slower than {name}")
+            if waited is not None and waited < 1:
+                ours = match.ours["search_seconds"]
+                lines.append(
+                    f"- {match.case.name}: {name} decides in {row['search_seconds']:.1f} s, ours in {ours:.1f} s"
+                )
     return lines or ["Nowhere in these cases."]
 
 
