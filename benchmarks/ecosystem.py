@@ -25,7 +25,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from ecosystem import ENVIRONMENTS, MODELS, QUICK
 from ecosystem.environments import environment
-from ecosystem.table import page
+from ecosystem.table import BY_HAND, page
 
 TARGET, DEVICE, MESH = "tpu:v5e:4x4", "tpu-v5e", {"data": 4, "model": 4}
 _CHILD = """
@@ -90,7 +90,8 @@ def main() -> None:
                     file.write(json.dumps(row) + "\n")
                 print(key, row["stage"], row.get("message") or row.get("error"), file=sys.stderr, flush=True)
     if options.write:
-        options.write.write_text(page(__doc__, read(options.rows)))
+        before = options.write.read_text() if options.write.exists() else ""
+        options.write.write_text(page(__doc__, read(options.rows), before.partition(BY_HAND)[2]))
 
 
 if __name__ == "__main__":

@@ -60,4 +60,5 @@ MODELS: dict[str, Model] = {
     "molecules": Model("Graph network", "jraph", "small", "jraph_nets:molecules"),
     "resnet": Model("ResNet-152", "dm-haiku", "small", "haiku_nets:resnet_152"),
 }
-QUICK = ("resnet", "bert")
+QUICK = ("molecules", "ode")
+"""Programs of few ops."""

@@ -23,8 +23,12 @@ _HEAD = (
 )
 
 
+BY_HAND = "<!-- by hand, and kept -->"
+"""What stands on the page after this is not made by the script."""
+
+
 def page(about: str, rows: Mapping[str, Row], notes: str = "") -> str:
-    """The page: what the script says of itself, the table, and what went wrong."""
+    """The page: what the script says of itself, the table, what went wrong, and the notes."""
     title, *_, text = about.strip().split("\n\n")
     known = {key: rows[key] for key in MODELS if key in rows}
     good = [row for row in known.values() if row.get("ok")]
@@ -32,11 +36,14 @@ def page(about: str, rows: Mapping[str, Row], notes: str = "") -> str:
     lines = [
         f"# {title.rstrip('.')}",
         text,
-        f"Of {len(known)} models, {len(good)} from {len(packages)} libraries are planned, fit, and are compiled.",
+        f"Planned, fitting and compiled: {len(good)} of the {len(known)} models that were run, "
+        f"from {len(packages)} of {len({row['package'] for row in known.values()})} libraries.",
         _table([_HEAD, *(_cells(key, row) for key, row in known.items())]),
         *([_failures(known)] if len(good) < len(known) else []),
-        *([notes.strip()] if notes.strip() else []),
+        *([_not_run(known)] if len(known) < len(MODELS) else []),
         _made(known),
+        BY_HAND,
+        *([notes.strip()] if notes.strip() else []),
     ]
     return "\n\n".join(lines) + "\n"
 
@@ -83,6 +90,11 @@ def _failures(rows: Mapping[str, Row]) -> str:
         f"- {MODELS[key].name} ({rows[key]['package']}), while {rows[key]['stage']}: `{_short(said)}`"
         for key, said in words.items()
     )
+
+
+def _not_run(rows: Mapping[str, Row]) -> str:
+    rest = [f"{model.name} ({model.package})" for key, model in MODELS.items() if key not in rows]
+    return f"Written, but not run: {', '.join(rest)}."
 
 
 def _short(said: str | None) -> str:
