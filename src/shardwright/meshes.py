@@ -69,6 +69,7 @@ class _Race:
         self.started = time.perf_counter()
         self.looks: dict[MeshShape, Glance] = {}
         self.improved: set[MeshShape] = set()
+        self.searched: set[MeshShape] = set()
         self.outcomes: dict[MeshShape, Outcome] = {}
         self.refused: PinError | None = None
 
@@ -104,18 +105,28 @@ class _Race:
                 look.improve(_IMPROVING_WORK)
                 self.improved.add(shape)
 
-    def search(self, shape: MeshShape, part: float = 1.0, **budget: Any) -> None:
-        """Search a shape, from the best that is known of any, in this part of the time."""
+    def search(self, shape: MeshShape, part: float = 1.0) -> None:
+        """Search a shape, in this part of the time.
+
+        As if it were the only one: what is carried over from others is good, but may lead away from what is better.
+        """
         if shape in self.outcomes:
             return
         look, left = self.looks[shape], None
         if self.seconds is not None:
             left = max(self._deadline(part) - time.perf_counter(), 0.0)
-        starts = [seen.state for seen in look.few(_CARRIED)]
-        options = {**self.budget, "seconds": left, "starts": [look.best.state, *starts], **budget}
-        found = self.wish.search(self.traced, shape, costs=look.costs, **options)
-        self.outcomes[shape] = found[1]
-        look.look_at([found[1].best, *found[1].few])
+        found = self.wish.search(self.traced, shape, costs=look.costs, seconds=left, **self.budget)[1]
+        look.look_at([found.best, *found.few])
+        self.outcomes[shape] = found
+        self.searched.add(shape)
+        if found.cost != look.best.cost and self.seconds != 0:
+            self.settle(shape)
+
+    def settle(self, shape: MeshShape) -> None:
+        """Take the best that was seen on a shape for the outcome, without a search."""
+        look = self.looks[shape]
+        budget = {**self.budget, "simulations": 0, "starts": [seen.state for seen in (look.best, *look.few(_CARRIED))]}
+        self.outcomes[shape] = self.wish.search(self.traced, shape, costs=look.costs, **budget)[1]
 
     def _deadline(self, part: float) -> float:
         return math.inf if self.seconds is None else self.started + part * self.seconds
@@ -149,7 +160,7 @@ class _Race:
                 look.improve(_LAST_WORK)
                 self.looks[shape] = look
                 self.improved.add(shape)
-                self.search(shape, simulations=0)
+                self.settle(shape)
 
     def cost(self, shape: MeshShape) -> Cost:
         """Of the best that was found on a shape."""
@@ -172,7 +183,7 @@ class _Race:
     def row(self, shape: MeshShape) -> MeshChoice:
         """A shape for the user's table."""
         cost = self.cost(shape)
-        effort = "searched" if shape in self.outcomes else "improved" if shape in self.improved else "carried over"
+        effort = "searched" if shape in self.searched else "improved" if shape in self.improved else "carried over"
         mesh = dict(zip(shape.names, shape.sizes, strict=True))
         return MeshChoice(mesh, cost.step_seconds, cost.peak_bytes, cost.peak_bytes <= self.wish.limit_bytes, effort)
 
