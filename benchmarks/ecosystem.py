@@ -15,9 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +50,31 @@ def run(key: str, cache: Path, limit_seconds: float) -> dict[str, Any]:
     task = (f"ecosystem.{model.where}", model.package, json.dumps(MESH), DEVICE, TARGET)
     command = [str(python), "-c", _CHILD, str(Path(__file__).parent), *task]
     log = cache / f"{key}.log"
-    with log.open("w") as file:
+    with (
+        log.open("w") as file,
+        subprocess.Popen(command, stdout=file, stderr=file, cwd=cache, start_new_session=True) as process,
+    ):
         try:
-            done = subprocess.run(command, stdout=file, stderr=file, timeout=limit_seconds, check=False, cwd=cache)
-            ending = {} if done.returncode == 0 else {"error": f"the process ended with {done.returncode}"}
+            code = process.wait(limit_seconds)
+            ending = {} if code == 0 else {"error": f"the process ended with {code}"}
         except subprocess.TimeoutExpired:
             ending = {"error": f"not done within {limit_seconds:.0f} seconds"}
+        finally:
+            _end(process)
     said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith('{"package"')]
-    return {**row, **(json.loads(said[-1]) if said else {}), **ending, "seconds": time.perf_counter() - started}
+    return {
+        **row,
+        "stage": "building",
+        **(json.loads(said[-1]) if said else {}),
+        **ending,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """With the compiler, which is a process of its own and would go on."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def read(rows: Path) -> dict[str, dict[str, Any]]:
