@@ -15,7 +15,7 @@ from random_programs import programs
 MESHES = ({"a": 2}, {"a": 4, "b": 2}, {"a": 2, "b": 2, "c": 2})
 PARTS = 4
 """The examples are drawn in parts with seeds of their own, so that several processes share them."""
-EXAMPLES = int(os.environ.get("SHARDWRIGHT_EXAMPLES", "320"))
+EXAMPLES = int(os.environ.get("SHARDWRIGHT_EXAMPLES", "160"))
 
 
 @st.composite
