@@ -7,7 +7,8 @@
 
 Needs the network to install libraries, and no TPU. Nothing of any library is changed, and no weights are made: shapes
 are enough. `benchmarks/ecosystem/` has a file a library, each a short example of how to plan such a model. Every model
-runs in a process of its own with a limit of time, and what it found is written as soon as it is known.
+runs in a process of its own with a limit of time, and what it found is written as soon as it is known. The mesh is
+data 4 × model 4 for all.
 """
 
 from __future__ import annotations
