@@ -12,7 +12,7 @@ import shardwright as sw
 from programs import f32
 from shardwright.cli import main
 from shardwright.fit import judged
-from shardwright.fit.dimension import find_dimension, resized
+from shardwright.fit.dimension import find_dimension
 from shardwright.fit.found import COMPILED
 from shardwright.fit.largest import largest
 from shardwright.fit.meshes import meshes_of
@@ -122,7 +122,7 @@ def test_several_dimensions_keep_their_ratio():
     assert both.places == {"x[0]": 96, "w[1]": 32}
     assert both.scaled(48) == {"x[0]": 48, "w[1]": 16}
     assert both.scaled(97) is None
-    w, x = resized(traced, {"x[0]": 48, "w[1]": 16})
+    w, x = traced.resized({"x[0]": 48, "w[1]": 16})
     assert (w.shape, x.shape) == ((64, 16), (48, 64))
 
 

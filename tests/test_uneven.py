@@ -12,7 +12,7 @@ from shardwright.cost.compute import MATRIX_EFFICIENCY, efficiency, matrix_secon
 from shardwright.devices import find_device
 from shardwright.models import build
 from shardwright.spmd import MeshShape
-from shardwright.spmd.uneven import moved_bytes, paddable, padded_size, padding, splits
+from shardwright.spmd.uneven import moved_padding, paddable, padded_size, padding, splits
 from shardwright.traced import Traced
 from test_explain import step, without_figures
 
@@ -87,9 +87,9 @@ def test_what_neighbours_exchange_is_not_padded(fn):
 def test_what_moves_is_padded_as_before_or_after():
     value = analysed(lambda x: x + 1, f32(64, 501)).values[0]
     assert value.bytes == 64 * 501 * 4
-    assert moved_bytes(value, ((), (0,)), ((), ()), MESH) == pytest.approx(64 * 504 * 4)
-    assert moved_bytes(value, ((), (0,)), ((), (0, 1)), MESH) == pytest.approx(64 * 512 * 4)
-    assert moved_bytes(value, ((0,), ()), ((), ()), MESH) == 64 * 501 * 4
+    assert value.bytes * moved_padding(value.shape, ((), (0,)), ((), ()), MESH) == pytest.approx(64 * 504 * 4)
+    assert value.bytes * moved_padding(value.shape, ((), (0,)), ((), (0, 1)), MESH) == pytest.approx(64 * 512 * 4)
+    assert value.bytes * moved_padding(value.shape, ((0,), ()), ((), ()), MESH) == 64 * 501 * 4
 
 
 # A hidden layer of 501 columns: a result of its own inside of the program, but for the weights and the sum.

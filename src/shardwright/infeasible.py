@@ -80,7 +80,7 @@ def _smaller_batch(traced: Traced, smallest: Plan, again: Again) -> Iterator[str
         return
     size = traced.analysis.descriptions[batch].size
     places = {
-        f"{a.path}[{d}]"
+        f"{a.path}[{d}]": traced.analysis.program.values[a.value].shape[d]
         for a in traced.analysis.program.arguments
         for d, g in enumerate(traced.places.of_value[a.value])
         if g == batch
@@ -89,7 +89,7 @@ def _smaller_batch(traced: Traced, smallest: Plan, again: Again) -> Iterator[str
         parts = 2**halving
         if size % parts or size // parts < 1:
             return
-        shapes = traced.shrunk(places, parts)
+        shapes = traced.resized({place: given // parts for place, given in places.items()})
         try:
             cost = again(traced.again(shapes=shapes), smallest.partitioned.mesh)
         except (TraceError, PinError):  # the function does not take another batch, or a pin does not

@@ -19,7 +19,6 @@ from shardwright.meshes import search_meshes
 from shardwright.plan import Plan
 from shardwright.plan.pins import check_specs
 from shardwright.search import AS_GOOD, Outcome, complexity, without_idle
-from shardwright.space import describe
 from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced
 from shardwright.wish import Wish
@@ -86,8 +85,7 @@ def pareto(
     first, pinned = outcomes[0].search, outcomes[0].pinned
 
     def plan_of(state: State) -> Plan:
-        words = describe(traced.analysis, shape, state)
-        return traced.plan(shape, found, limit_bytes, words, state=state, costs=costs, search=first)
+        return traced.plan_of(shape, found, limit_bytes, state, costs=costs, search=first)
 
     def point(state: State) -> Point:
         cost = costs.evaluate(state)

@@ -15,7 +15,6 @@ from shardwright.meshes import search_meshes
 from shardwright.plan import Plan
 from shardwright.plan.pins import check_specs
 from shardwright.rerank import FEW_COMPILED, FEW_EXPLICIT, by_compiler, by_shardy, close_to_best
-from shardwright.space import describe
 from shardwright.spmd import State
 from shardwright.traced import Traced
 from shardwright.wish import Wish
@@ -86,10 +85,7 @@ def partition(
         shape, costs, outcome, meshes = search_meshes(wish, traced, machine.shapes, seconds, budget)
 
     def plan_of(state: State) -> Plan:
-        words = describe(traced.analysis, shape, state)
-        return traced.plan(
-            shape, found, limit_bytes, words, state=state, costs=costs, search=outcome.search, meshes=meshes
-        )
+        return traced.plan_of(shape, found, limit_bytes, state, costs=costs, search=outcome.search, meshes=meshes)
 
     if not outcome.few:
         raise infeasible(traced, plan_of(outcome.best), wish.best_cost)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from shardwright.frontend.trace import Lowering, lower, read
 from shardwright.ir.build import ReadModule
 from shardwright.ir.loops import TripCounts
 from shardwright.plan import Plan, make_plan
-from shardwright.space import Decisions, resolve
+from shardwright.space import Decisions, describe, resolve
 from shardwright.spmd import MeshShape, Places, State
 
 
@@ -61,16 +61,15 @@ class Traced:
             self.options["rules"],
         )
 
-    def shrunk(self, places: Collection[str], parts: int) -> tuple[Any, ...]:
-        """The arguments' shapes with these dimensions (``"batch.x[0]"``) divided into parts."""
+    def resized(self, sizes: Mapping[str, int]) -> tuple[Any, ...]:
+        """The arguments' shapes with other sizes of some dimensions (``"batch.x[0]"``)."""
         leaves, structure = jax.tree.flatten(self.lowering.shapes)
         paths = leaf_paths(self.lowering.names, self.lowering.shapes)
         out = []
         for path, leaf in zip(paths, leaves, strict=True):
-            shape = tuple(
-                size // parts if f"{path}[{d}]" in places else size for d, size in enumerate(getattr(leaf, "shape", ()))
-            )
-            out.append(jax.ShapeDtypeStruct(shape, leaf.dtype) if shape else leaf)
+            given = getattr(leaf, "shape", ())
+            shape = tuple(sizes.get(f"{path}[{d}]", size) for d, size in enumerate(given))
+            out.append(leaf if shape == given else jax.ShapeDtypeStruct(shape, leaf.dtype))
         shapes: tuple[Any, ...] = jax.tree.unflatten(structure, out)
         return shapes
 
@@ -78,6 +77,11 @@ class Traced:
     def places(self) -> Places:
         """The groups of every dimension and factor."""
         return Places(self.analysis)
+
+    def plan_of(self, mesh: MeshShape, device: Device, limit_bytes: int, state: State, **more: Any) -> Plan:
+        """The plan of a state that a search found."""
+        words = describe(self.analysis, mesh, state)
+        return self.plan(mesh, device, limit_bytes, words, state=state, **more)
 
     def plan(
         self,

@@ -34,7 +34,7 @@ from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates
 from shardwright.spmd.collectives import ALL_REDUCE, Move, reshard
 from shardwright.spmd.shardings import Places, shard_value
 from shardwright.spmd.state import Entry, MeshShape, Sharding, State
-from shardwright.spmd.uneven import padding
+from shardwright.spmd.uneven import moved_padding
 
 Lists = tuple[tuple[Entry, ...], ...]
 Rows = NDArray[np.int64]
@@ -624,8 +624,7 @@ class CostModel:
             before, after = self.sharding(border.before, view), self.sharding(border.after, view)
             if before == after:
                 return Part(0.0, 0.0, None)
-            size = stored_bytes(c.shape, c.dtype, None)
-            size *= max(padding(c.shape, before, self.mesh), padding(c.shape, after, self.mesh))
+            size = stored_bytes(c.shape, c.dtype, None) * moved_padding(c.shape, before, after, self.mesh)
             return Part(0.0, count * self.moves_seconds(reshard(size, before, after, self.mesh)), None)
 
         return price

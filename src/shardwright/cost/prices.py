@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardwright.cost.communication import collective_seconds
-from shardwright.devices import Device, Part, axis_parts, joined
+from shardwright.devices import AxisLink, Device, Part, axis_parts, joined
 from shardwright.ir.program import Op
 from shardwright.spmd.collectives import Move
 from shardwright.spmd.state import MeshShape
@@ -18,6 +18,10 @@ class DevicePrices:
 
     device: Device
     parts: tuple[tuple[Part, ...], ...]
+    _over: dict[tuple[int, ...], tuple[list[AxisLink], list[int]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The links and sizes that a collective over some axes has."""
 
     @classmethod
     def of(cls, device: Device, mesh: MeshShape, topology: Sequence[int] | None = None) -> DevicePrices:
@@ -26,9 +30,11 @@ class DevicePrices:
 
     def move_seconds(self, move: Move) -> float:
         """Of a collective."""
-        parts = joined(part for a in move.axes for part in self.parts[a])
-        links, sizes = [p.link for p in parts], [p.size for p in parts]
-        return collective_seconds(move.kind, move.bytes, links, sizes, move.sharers)
+        found = self._over.get(move.axes)
+        if found is None:
+            parts = joined(part for a in move.axes for part in self.parts[a])
+            found = self._over[move.axes] = ([p.link for p in parts], [p.size for p in parts])
+        return collective_seconds(move.kind, move.bytes, *found, move.sharers)
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device, each tensor read or written once."""

@@ -9,12 +9,11 @@ from typing import Any
 from shardwright.analysis.present import human_bytes
 from shardwright.cost import CostModel
 from shardwright.errors import DeviceError, PinError, TraceError
-from shardwright.fit.dimension import Dimension, resized
+from shardwright.fit.dimension import Dimension
 from shardwright.fit.found import DEVICES, SIZE, Tried
 from shardwright.plan import Plan
 from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best
 from shardwright.search import Outcome
-from shardwright.space import describe
 from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced
 from shardwright.wish import Wish
@@ -77,7 +76,7 @@ class Attempts:
             sizes = self.dimension.scaled(size)
             if sizes is None:
                 raise TraceError(f"the dimensions that grow with {self.dimension.name} would not all be whole.")
-            self.sizes[size] = self.traced.again(shapes=resized(self.traced, sizes))
+            self.sizes[size] = self.traced.again(shapes=self.traced.resized(sizes))
         return self.sizes[size]
 
     def plan(self, attempt: Attempt) -> Plan:
@@ -109,16 +108,8 @@ class Attempts:
         return Attempt(traced, mesh, costs, outcome)
 
     def _plan_of(self, found: Attempt, state: State) -> Plan:
-        words = describe(found.traced.analysis, found.mesh, state)
-        return found.traced.plan(
-            found.mesh,
-            self.wish.device,
-            self.wish.limit_bytes,
-            words,
-            state=state,
-            costs=found.costs,
-            search=found.outcome.search,
-        )
+        device, limit_bytes, search = self.wish.device, self.wish.limit_bytes, found.outcome.search
+        return found.traced.plan_of(found.mesh, device, limit_bytes, state, costs=found.costs, search=search)
 
     def _note(self, question: str, size: int, mesh: MeshShape, found: Attempt | str) -> None:
         """Enter a try, once for each question."""

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import jax
 
 from shardwright.errors import PinError
-from shardwright.frontend.paths import leaf_paths
 from shardwright.space.decisions import find_group
 from shardwright.space.roles import Roles
 from shardwright.traced import Traced
@@ -59,16 +55,3 @@ def find_dimension(traced: Traced, named: str | Sequence[str] | None) -> Dimensi
     first = described[0].name
     size = places.get(first, next(iter(places.values())))
     return Dimension(", ".join(d.name for d in described), size, places)
-
-
-def resized(traced: Traced, sizes: Mapping[str, int]) -> tuple[Any, ...]:
-    """The arguments' shapes with other sizes of some dimensions."""
-    leaves, structure = jax.tree.flatten(traced.lowering.shapes)
-    paths = leaf_paths(traced.lowering.names, traced.lowering.shapes)
-    out = []
-    for path, leaf in zip(paths, leaves, strict=True):
-        given = getattr(leaf, "shape", ())
-        shape = tuple(sizes.get(f"{path}[{d}]", size) for d, size in enumerate(given))
-        out.append(leaf if shape == given else jax.ShapeDtypeStruct(shape, leaf.dtype))
-    shapes: tuple[Any, ...] = jax.tree.unflatten(structure, out)
-    return shapes

@@ -53,11 +53,6 @@ class Glance:
         """States looked at."""
         return self._scores.evaluations
 
-    @property
-    def rank(self) -> tuple[int, float]:
-        """Of the best, lower is better: bytes over the limit, then seconds."""
-        return self._scores.rank(self.best.cost)
-
     def few(self, count: int) -> list[Seen]:
         """The best states that fit, or the best one of those that do not."""
         return [self._seen(found) for found in self._scores.distinct(count, apart=0.01)] or [self.best]

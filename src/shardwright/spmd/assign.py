@@ -20,7 +20,7 @@ from shardwright.ir.rules import Rule
 from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reduced
 from shardwright.spmd.prices import Prices
 from shardwright.spmd.state import MeshShape, Sharding
-from shardwright.spmd.uneven import paddable, padded_size, padding, splits
+from shardwright.spmd.uneven import moved_padding, paddable, padded_size, padding, splits
 
 _MOST_WAYS = 256
 _SAMPLE_BYTES, _DECIMALS = 1e6, 15
@@ -225,9 +225,7 @@ class Assigner:
 
     def _size(self, ways: Ways, t: int, change: _Change) -> float:
         """Bytes of a tensor that is moved, padded as it is before or after."""
-        shape = ways.shapes[t]
-        more = max(padding(shape, change.have, self.mesh), padding(shape, change.want, self.mesh))
-        return ways.sizes[t] * more if more > 1 else ways.sizes[t]
+        return ways.sizes[t] * moved_padding(ways.shapes[t], change.have, change.want, self.mesh)
 
     def _move(self, size: float, change: _Change) -> tuple[tuple[Move, ...], float]:
         have, partial, want, sharers, narrowing = change

@@ -11,7 +11,7 @@ from shardwright.spmd.collectives import Move, reshard
 from shardwright.spmd.prices import Prices
 from shardwright.spmd.shardings import Places, shard_values
 from shardwright.spmd.state import MeshShape, Sharding, State
-from shardwright.spmd.uneven import moved_bytes, padding
+from shardwright.spmd.uneven import moved_padding, padding
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,9 @@ class Partitioned:
             else:
                 for a, b in program.ties(op):
                     if not program.free[a]:
-                        have, want = self.values[a], self.values[b]
-                        moves = reshard(moved_bytes(program.values[a], have, want, self.mesh), have, want, self.mesh)
+                        tensor, have, want = program.values[a], self.values[a], self.values[b]
+                        size = tensor.bytes * moved_padding(tensor.shape, have, want, self.mesh)
+                        moves = reshard(size, have, want, self.mesh)
                         add(moves, a, o, "border")
         return tuple(out)
 

@@ -6,7 +6,7 @@ nobody looks at. JAX wants what comes into a program and what leaves it divided 
 
 from __future__ import annotations
 
-from shardwright.ir.program import Op, Value
+from shardwright.ir.program import Op
 from shardwright.spmd.state import MeshShape, Sharding
 
 MOST_PADDING = 0.5
@@ -46,6 +46,6 @@ def paddable(op: Op) -> frozenset[int]:
     return frozenset(range(len(op.rule.sizes))) - mixed - op.rule.whole - op.rule.halo
 
 
-def moved_bytes(value: Value, have: Sharding, want: Sharding, mesh: MeshShape) -> float:
+def moved_padding(shape: tuple[int, ...], have: Sharding, want: Sharding, mesh: MeshShape) -> float:
     """Of a tensor that goes from one sharding to another, padded as it is before or after."""
-    return value.bytes * max(padding(value.shape, have, mesh), padding(value.shape, want, mesh))
+    return max(padding(shape, have, mesh), padding(shape, want, mesh))
