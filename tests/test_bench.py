@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -66,7 +67,7 @@ def test_families_devices_and_limits_all_occur():
     assert 12 <= len(cases) <= 16
     assert {case.model for case in cases} == {"gpt", "itx", "moe", "vit", "gns", "unet"}
     assert {case.target.device.name for case in cases} == {"tpu-v3", "tpu-v5e", "tpu-v5p"}
-    assert {bool(case.tight) for case in cases} == {True, False}
+    assert {bool(case.tight_gib) for case in cases} == {True, False}
     assert len(choose_cases(quick=True)) == 2
 
 
@@ -102,6 +103,33 @@ def test_an_environment_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatc
         environments.prepare(Environment("other", ("jax==0.0.1",)), tmp_path)
     sentence = "the benchmark's environment 'other' (jax==0.0.1) could not be made: ERROR: no such version"
     assert str(raised.value) == sentence
+
+
+def test_processes_load_the_libtpu_of_their_own_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("TPU_LIBRARY_PATH", "/elsewhere/libtpu.so")  # as importing JAX sets it
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/elsewhere")
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    found = run_module.variables(tmp_path / "judge" / "bin" / "python")
+    assert not {"TPU_LIBRARY_PATH", "XLA_FLAGS", "JAX_ENABLE_X64"} & found.keys()
+    assert found["PYTHONPATH"] == str(tmp_path / "judge" / "source")
+    assert found["PATH"] == os.environ["PATH"]
+
+
+def test_plans_of_two_compilers_are_not_compared(tmp_path, monkeypatch):
+    builds = iter(["built on Monday", "built on Tuesday"])
+    monkeypatch.setattr(run_module, "attempt", lambda *_: {"status": "compiled", "fits": False})
+    monkeypatch.setattr(run_module, "prepare", lambda *_: tmp_path / "judge" / "bin" / "python")
+    monkeypatch.setattr(run_module, "compiler_build", lambda *_: next(builds))
+    rows = Rows(tmp_path / "rows.jsonl")
+    with pytest.raises(CompilerMissingError, match="'judge' and 'auto' have different TPU compilers"):
+        run_module.run([CASE], choose_contenders([XLA]), rows, tmp_path, timeout=1.0, say=lambda _: None)
+    assert [row["compiler"] for row in read_rows(rows.file)] == ["built on Monday"]
+
+
+def test_an_environment_whose_compiler_does_not_start_is_one_sentence():
+    with pytest.raises(CompilerMissingError, match="does not start: SystemError: no chip"):
+        environments.compiler_build(Path(sys.executable), {"PYTHONSTARTUP": ""}, "raise SystemError('no chip')")
+    assert environments.compiler_build(Path(sys.executable), {}, "print('a'); print('cl/1')") == "cl/1"
 
 
 # Bounds.
@@ -150,7 +178,8 @@ def test_a_run_goes_on_where_it_was_killed(tmp_path, monkeypatch):
         return {"status": "compiled", "step_seconds": 1.0, "peak_bytes": GIB, "fits": True}
 
     monkeypatch.setattr(run_module, "attempt", attempt)
-    monkeypatch.setattr(run_module, "prepare", lambda *_: Path("python"))
+    monkeypatch.setattr(run_module, "prepare", lambda *_: Path("judge/bin/python"))
+    monkeypatch.setattr(run_module, "compiler_build", lambda *_: "built on Monday")
     chosen, file = choose_contenders(["experts", "automap"]), tmp_path / "rows.jsonl"
 
     def go(**options):
@@ -171,12 +200,11 @@ def test_a_run_goes_on_where_it_was_killed(tmp_path, monkeypatch):
 def test_rows_of_other_settings_versions_or_limits_are_not_reused(tmp_path):
     rows, contender = Rows(tmp_path / "rows.jsonl"), CONTENDERS[XLA]
     key = row_key(CASE, contender)
-    rows.add(key, {"status": "compiled", "limit_bytes": 7})
+    rows.add(key, {"status": "compiled"})
     assert rows.find(key)
-    assert rows.find(key, 7)
-    assert rows.find(key, 8) is None
+    assert rows.find(row_key(replace(CASE, tight_gib=2), contender)) is None
     assert rows.find(row_key(replace(CASE, sizes={"layers": 2}), contender)) is None
-    assert rows.find(row_key(CASE, replace(contender, options={"budget": 2}))) is None
+    assert rows.find(row_key(CASE, replace(contender, options={"seconds": 2}))) is None
     newer = replace(contender, environment=Environment("auto", ("jax==0.10.1", "libtpu==0.0.40")))
     assert rows.find(row_key(CASE, newer)) is None
     assert rows.find(row_key(CASE, replace(contender, source=("errors.py",)))) is None
@@ -190,16 +218,14 @@ def test_failures_are_rows_and_are_run_again_only_when_asked(tmp_path, monkeypat
         return {"status": "time out", "message": "it did not end within 1 s"}
 
     monkeypatch.setattr(run_module, "attempt", attempt)
-    monkeypatch.setattr(run_module, "prepare", lambda *_: Path("python"))
+    monkeypatch.setattr(run_module, "prepare", lambda *_: Path("judge/bin/python"))
+    monkeypatch.setattr(run_module, "compiler_build", lambda *_: "built on Monday")
     file, said = tmp_path / "rows.jsonl", []
     for retry in (False, False, True):
         chosen = choose_contenders(["automap"])
         run_module.run([CASE], chosen, Rows(file), tmp_path, timeout=1.0, say=said.append, retry=retry)
     assert asked == [OURS, "automap"] * 2
     assert said[1] == f"{CASE.name}: shardwright: time out: it did not end within 1 s"
-    tight = CASES["gpt v5e-16 tight"]
-    run_module.run([tight], chosen, Rows(file), tmp_path, timeout=1.0, say=said.append)
-    assert said[-1] == "gpt v5e-16 tight: automap: left out, as there is no plan of ours to say the limit."
 
 
 def test_processes_that_crash_or_take_too_long(tmp_path):
@@ -220,26 +246,31 @@ ENTRY %main (p: bf16[1024]) -> bf16[4096] {
 """
     memory = {"argument_bytes": 1, "output_bytes": 1, "alias_bytes": 0, "temp_bytes": 1, "generated_code_bytes": 0}
     times = {"auto_seconds": 100.0, "again_seconds": 40.0, "auto_cpu_seconds": 150.0, "again_cpu_seconds": 60.0}
-    found = xla_result.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, "", CASE, 2 * GIB)
+    found = xla_result.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, "", replace(CASE, tight_gib=2))
     assert (found["search_seconds"], found["search_cpu_seconds"]) == (60.0, 90.0)
     assert found["compute_seconds"] == 1e-3  # 1.5 million cycles at 1.5 GHz
     assert found["comm_seconds"] > 0
     assert found["fits"]
-    assert not xla_result.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, "", CASE, GIB - 1)["fits"]
+    more = {**times, "memory": {**memory, "peak_bytes": 2 * GIB + 1}}
+    assert not xla_result.read_xla(more, hlo, "", replace(CASE, tight_gib=2))["fits"]
     error = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.00G of 15.75G hbm."
-    found = xla_result.read_xla({"auto_seconds": 9.0, "error": error}, "", "", CASE, GIB)
+    found = xla_result.read_xla({"auto_seconds": 9.0, "error": error}, "", "", CASE)
     assert (found["status"], found["peak_bytes"], found["fits"]) == ("does not fit", 20 * GIB, False)
     begin, end = (
         "W1116 23:59:58.500 1 tpu_spmd_partitioner.cc:4] a",
         "W1117 00:00:08.750 1 sharding_propagation.cc:3] b",
     )
     log = f"{begin}\n{end}\n{end.replace('08', '59')}\n"
-    assert xla_result.logged_seconds(log) == 10.25
+    assert xla_result.logged(log) == (86398.5, 8.75)
+    samples = [(86397.5, 2.0), (86399.5, 4.0), (0.75, 5.0), (10.75, 25.0)]  # past midnight; 2, 0.8 and 2 a second
+    assert xla_result.sampled(samples, 86398.5, 8.75) == pytest.approx(21.0 - 3.0)
+    found = xla_result.read_xla({**times, "cpu_samples": samples, "error": error}, "", log, CASE)
+    assert (found["search_seconds"], found["search_cpu_seconds"]) == (10.25, pytest.approx(18.0))
+    assert xla_result.logged(begin) is None
     complaint = "W1 2 3 auto_sharding_impl_internal.cc:211] Only a non-optimal solution. Please report.\n"
     assert xla_result.solver_words(2 * complaint) == ["Only a non-optimal solution"]
     assert xla_result.in_brief(["P()", "P('data',)", "P('data',)"]) == "2 × P('data',), 1 × P()"
-    assert xla_result.read_xla({**times, "error": "x"}, "", log, CASE, GIB)["search_seconds"] == 10.25
-    assert xla_result.read_xla({"error": "INTERNAL: no\nat line 3"}, "", "", CASE, GIB)["message"] == "INTERNAL: no"
+    assert xla_result.read_xla({"error": "INTERNAL: no\nat line 3"}, "", "", CASE)["message"] == "INTERNAL: no"
 
 
 # Tables.

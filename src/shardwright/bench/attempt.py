@@ -25,11 +25,6 @@ from shardwright.models import build
 from shardwright.plan.known import common_names
 from shardwright.verify.report import CompilerVerdict
 
-ABOVE_LEAST = 1.25
-"""The limit of a tight case in which nothing fits what it should be, as a multiple of the least that was found.
-
-The fastest plan is often nearly the smallest. Those of others are not; and what is over has room for estimates' errors.
-"""
 _MOST_MEMORY = 0.8
 _COMPILED = ("step_seconds", "compute_seconds", "comm_seconds", "peak_bytes", "compile_seconds")
 
@@ -56,7 +51,7 @@ def main(folder: str) -> None:
     try:
         found = run(task)
     except sw.InfeasibleError as error:
-        found = {"status": "nothing fits", "message": str(error), "limit_bytes": error.limit_bytes}
+        found = {"status": "nothing fits", "message": str(error)}
     except Exception as error:
         found = {"status": "failed", "message": f"{type(error).__name__}: {error}"}
     Path(folder, "result.json").write_text(json.dumps(found))
@@ -65,15 +60,15 @@ def main(folder: str) -> None:
 def run(task: Mapping[str, Any]) -> Result:
     """The result of a task, of JSON's types alone."""
     case = Case.of(task["case"])
-    timeout, options, limit_bytes = task["timeout_seconds"], task["options"], task["limit_bytes"]
+    timeout, options = task["timeout_seconds"], task["options"]
     warm_up()
     if task["contender"] == "shardwright":
         return ours(case, timeout)
-    plain = _evaluated(case, [], limit_bytes)
+    plain = _evaluated(case, [])
     if task["contender"] == "experts":
-        return experts(case, plain, limit_bytes, options["most"], timeout)
+        return experts(case, plain, options["most"], timeout)
     search = {"integer program": integer_program, "automap": automap}[task["contender"]]
-    return baseline(case, plain, search, limit_bytes, options["seconds"], timeout)
+    return baseline(case, plain, search, options["seconds"], timeout)
 
 
 def warm_up() -> None:
@@ -85,32 +80,22 @@ def warm_up() -> None:
 def ours(case: Case, timeout: float) -> Result:
     """The plan of ``sw.partition``: all of its seconds count, from JAX's tracing to the ranking of the best few."""
     clock = Clock()
-    plan = _partitioned(case, None)
+    plan = _partitioned(case)
     took = clock.read()
-    if case.tight is not None:
-        fastest, limit_bytes = plan, int(case.tight * plan.estimate_cost.peak_bytes)
-        try:
-            clock = Clock()
-            plan = _partitioned(case, limit_bytes)
-        except sw.InfeasibleError as error:
-            limit_bytes = int(ABOVE_LEAST * error.needed_bytes)
-            clock = Clock()
-            plan = _partitioned(case, min(limit_bytes, fastest.memory_bytes))
-        took = clock.read()
     search = {"states": plan.search.evaluations if plan.search else 0}
     work = Work.of(plan.analysis.program)
-    needs = {"flops": work.flops, "argument_bytes": work.argument_bytes, "limit_bytes": plan.memory_bytes}
+    needs = {"flops": work.flops, "argument_bytes": work.argument_bytes}
     return {**_judged(plan, case, timeout), **took, **search, **needs, "plan": _words(plan)}
 
 
-def experts(case: Case, plain: sw.Plan, limit_bytes: int, most: int, timeout: float) -> Result:
+def experts(case: Case, plain: sw.Plan, most: int, timeout: float) -> Result:
     """The best few combinations of tactics by the cost model, compiled; the best of them by the compiler."""
     rows = sw.compare(plain).rows[1:]
     names = [row.name for row in rows if row.fits][:most] or [row.name for row in rows[:1]]
     found: list[Result] = []
     for name in names:
-        plan = _evaluated(case, [] if name == "replicated" else name.split(" + "), limit_bytes)
-        found.append({**_judged(plan, case, timeout), "plan": name, "limit_bytes": limit_bytes})
+        plan = _evaluated(case, [] if name == "replicated" else name.split(" + "))
+        found.append({**_judged(plan, case, timeout), "plan": name})
     return min(found, key=_rank)
 
 
@@ -119,26 +104,19 @@ def _rank(found: Result) -> tuple[bool, float, float]:
     return not found["fits"], found.get("step_seconds") or infinite, found.get("peak_bytes") or infinite
 
 
-def baseline(
-    case: Case,
-    plain: sw.Plan,
-    search: Callable[..., Baseline],
-    limit_bytes: int,
-    seconds: float,
-    timeout: float,
-) -> Result:
+def baseline(case: Case, plain: sw.Plan, search: Callable[..., Baseline], seconds: float, timeout: float) -> Result:
     """A search of our own after others' papers; the seconds are without tracing, analysis and cost model."""
     costs, clock = plain.costs, Clock()
     with memory_limited(), collector_paused():
-        found = search(costs, limit_bytes, seconds=seconds)
-    took = {**clock.read(), "limit_bytes": limit_bytes, "message": found.note}
+        found = search(costs, case.limit_bytes, seconds=seconds)
+    took = {**clock.read(), "message": found.note}
     if found.cost is None or found.shardings is None:
         return {**took, "status": "nothing fits"}
     estimate = {"step_seconds": found.cost.step_seconds, "peak_bytes": int(found.cost.peak_bytes)}
     figures = compile_given(plain, found.shardings, case.target, timeout)
     verdict = CompilerVerdict.of(case.target_name, figures)
     return {
-        **_figures(verdict, limit_bytes),
+        **_figures(verdict, case.limit_bytes),
         **took,
         "message": f"{verdict.message}; {found.note}",
         "estimate": estimate,
@@ -157,19 +135,18 @@ def memory_limited() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def _partitioned(case: Case, limit_bytes: int | None) -> sw.Plan:
+def _partitioned(case: Case) -> sw.Plan:
     fn, args, options = case.build()
-    return sw.partition(
-        fn, *args, mesh=dict(case.mesh), device=case.target.placed_device, memory=limit_bytes, progress=False, **options
-    )
+    return sw.partition(fn, *args, **_where(case), progress=False, **options)
 
 
-def _evaluated(case: Case, decisions: list[Any], limit_bytes: int) -> sw.Plan:
+def _evaluated(case: Case, decisions: list[Any]) -> sw.Plan:
     fn, args, options = case.build()
-    where = case.target.placed_device
-    return sw.evaluate(
-        fn, *args, mesh=dict(case.mesh), device=where, memory=limit_bytes, decisions=decisions, **options
-    )
+    return sw.evaluate(fn, *args, **_where(case), decisions=decisions, **options)
+
+
+def _where(case: Case) -> dict[str, Any]:
+    return {"mesh": dict(case.mesh), "device": case.target.placed_device, "memory": case.limit_bytes}
 
 
 def _judged(plan: sw.Plan, case: Case, timeout: float) -> Result:
@@ -177,7 +154,7 @@ def _judged(plan: sw.Plan, case: Case, timeout: float) -> Result:
     assert isinstance(verdict, CompilerVerdict)
     cost = plan.estimate_cost
     estimate = {"step_seconds": cost.step_seconds, "peak_bytes": int(cost.peak_bytes)}
-    return {**_figures(verdict, plan.memory_bytes), "estimate": estimate}
+    return {**_figures(verdict, case.limit_bytes), "estimate": estimate}
 
 
 def _figures(verdict: CompilerVerdict, limit_bytes: int) -> Result:

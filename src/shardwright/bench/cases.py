@@ -13,15 +13,13 @@ from shardwright.models import build
 from shardwright.models.model import Program
 from shardwright.models.sizes import suggestion
 
-TIGHT = 0.6
-"""Of what our fastest plan needs: the limit of a tight case. Where nothing fits that, what the least needs and some."""
-
 
 @dataclass(frozen=True)
 class Case:
     """A model of some sizes on a mesh of a target's devices.
 
-    ``tight`` is the part of our fastest plan's memory that may be used; None for all that the device has.
+    ``tight_gib`` is what may be used of a device's memory, in whole GiB, as XLA's auto-sharding is told it; None for
+    all that the device has.
     """
 
     name: str
@@ -29,13 +27,18 @@ class Case:
     sizes: Mapping[str, Any]
     target_name: str
     mesh: Mapping[str, int]
-    tight: float | None = None
+    tight_gib: int | None = None
     quick: bool = field(default=False, compare=False)
 
     @property
     def target(self) -> Target:
         """The devices."""
         return parse_target(self.target_name)
+
+    @property
+    def limit_bytes(self) -> int:
+        """What a plan may take of a device."""
+        return self.target.device.usable_bytes if self.tight_gib is None else self.tight_gib * 2**30
 
     def build(self) -> Program:
         """The function, its arguments and what it donates."""
@@ -49,13 +52,13 @@ class Case:
             "sizes": dict(self.sizes),
             "target": self.target_name,
             "mesh": dict(self.mesh),
-            "tight": self.tight,
+            "tight_gib": self.tight_gib,
         }
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Case:
         """The inverse of ``to_dict``."""
-        return cls(given["name"], given["model"], given["sizes"], given["target"], given["mesh"], given["tight"])
+        return cls(given["name"], given["model"], given["sizes"], given["target"], given["mesh"], given["tight_gib"])
 
 
 _V5E_16, _V5E_64 = ("tpu:v5e:4x4", {"data": 4, "model": 4}), ("tpu:v5e:8x8", {"data": 8, "model": 8})
@@ -71,20 +74,20 @@ _ALL = (
     Case("quick mlp v5e-16", "mlp", {}, *_V5E_16, quick=True),
     Case("quick gpt v5e-16", "gpt", _QUICK_GPT, *_V5E_16, quick=True),
     Case("gpt v5e-16", "gpt", {}, *_V5E_16),
-    Case("gpt v5e-16 tight", "gpt", {}, *_V5E_16, tight=TIGHT),
+    Case("gpt v5e-16 tight", "gpt", {}, *_V5E_16, tight_gib=3),
     Case("gemma-2b v5e-16", "gpt", {"preset": "gemma-2b"}, *_V5E_16),
-    Case("gemma-2b v3-16 tight", "gpt", {"preset": "gemma-2b"}, *_V3_16, tight=TIGHT),
+    Case("gemma-2b v3-16 tight", "gpt", {"preset": "gemma-2b"}, *_V3_16, tight_gib=4),
     Case("gemma-7b v5e-64", "gpt", {"preset": "gemma-7b", "batch": 64}, *_V5E_64),
     Case("gemma-7b v5p-64", "gpt", {"preset": "gemma-7b", "batch": 64}, *_V5P_64),
     Case("long context v5e-16", "gpt", _LONG, *_V5E_16),
     Case("decode v5e-16", "itx", {}, *_V5E_16),
-    Case("decode v5p-16 tight", "itx", {}, *_V5P_16, tight=TIGHT),
+    Case("decode v5p-16 tight", "itx", {}, *_V5P_16, tight_gib=6),
     Case("moe v5e-16", "moe", {"layers": 2}, *_V5E_16),
     Case("moe v5p-64", "moe", {"layers": 2}, *_V5P_64),
     Case("vit v3-16", "vit", {}, *_V3_16),
-    Case("vit v5p-64 tight", "vit", {}, *_V5P_64, tight=TIGHT),
+    Case("vit v5p-64 tight", "vit", {}, *_V5P_64, tight_gib=1),
     Case("gns v5e-16", "gns", {"steps": 3}, *_V5E_16),
-    Case("gns v3-16 tight", "gns", {"steps": 3}, *_V3_16, tight=TIGHT),
+    Case("gns v3-16 tight", "gns", {"steps": 3}, *_V3_16, tight_gib=1),
     Case("unet v5e-16", "unet", _UNET, *_V5E_16),
 )
 

@@ -48,14 +48,6 @@ _ALL = (
     Contender("experts", "the best expert tactics", JUDGE, "attempt", _DECIDE, {"most": 2}),
     Contender("xla auto-sharding", "XLA's own, as AUTO(mesh) of jax 0.10.0 gives it", AUTO, "xla_auto", _XLA),
     Contender(
-        "xla auto-sharding (budget)",
-        "the same, told how much memory there is",
-        AUTO,
-        "xla_auto",
-        _XLA,
-        {"budget": 1},
-    ),
-    Contender(
         "integer program",
         "an integer program over every op, as in Alpa",
         JUDGE,
@@ -74,7 +66,7 @@ _ALL = (
 )
 
 CONTENDERS: Mapping[str, Contender] = MappingProxyType({contender.name: contender for contender in _ALL})
-"""Every contender by name; ours is the first, for its plan says how tight a tight case is."""
+"""Every contender by name."""
 
 
 def choose_contenders(names: Sequence[str] = ()) -> tuple[Contender, ...]:

@@ -15,6 +15,11 @@ from shardwright.errors import CompilerMissingError
 
 LIBTPU = "libtpu==0.0.40"
 """The last one with XLA's auto-sharding; it compiles the programs of every contender."""
+_BUILD = """
+from jax.experimental import topologies
+devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
+print(devices[0].client.platform_version.splitlines()[-1])
+"""
 _LIST = "import importlib.metadata as m, json, sys; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"
 
 
@@ -56,9 +61,22 @@ def prepare(environment: Environment, folder: Path) -> Path:
 
 def child_variables(environment_home: Path) -> dict[str, str]:
     """The variables of a process in an environment: it finds this package, and of all others only its own."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "XLA_FLAGS")}
+    # Importing JAX sets some of these, the path of this process's own libtpu among them.
+    others = ("PYTHON", "TPU_", "LIBTPU_", "JAX_", "XLA_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     # Several packages may stand in one folder with ours, JAX among them; the link has ours alone beside it.
     return {**kept, "PYTHONPATH": str(environment_home / "source"), "JAX_PLATFORMS": "cpu", "PYTHONNOUSERSITE": "1"}
+
+
+def compiler_build(python: Path, variables: dict[str, str], question: str = _BUILD) -> str:
+    """What the TPU compiler that an environment's processes load says of itself."""
+    asked = subprocess.run(
+        [str(python), "-P", "-c", question], env=variables, capture_output=True, text=True, check=False
+    )
+    if asked.returncode != 0:
+        said = (asked.stderr.strip() or "no reason given").splitlines()[-1][:300]
+        raise CompilerMissingError(f"the TPU compiler of the benchmark's environment {python} does not start: {said}")
+    return asked.stdout.strip().splitlines()[-1]
 
 
 def _complete(environment: Environment, python: Path) -> bool:

@@ -17,15 +17,14 @@ _ABOUT = """\
 decides the shardings of the same function on the same mesh, on the same machine, and all their programs are compiled
 ahead of time by the same libtpu, the last one that still had XLA's auto-sharding. No TPU is involved. A step is the
 compiler's own cycles plus the collectives of its final program on the links of the topology, one after the other; GiB
-are the compiler's peak. A tight case may use 60% of what our fastest plan needs, or if nothing fits that, 1.25 times
-the least that we find.
+are the compiler's peak. A tight case may use only so many GiB of each device.
 
 The time to decide is, for ours, all of `sw.partition`, with JAX's tracing; for the integer program (ours, after Alpa)
 and Automap (ours, after its paper) it is without tracing, analysis and cost model. For XLA's auto-sharding it is the
 time between two lines of the compiler's log, before and after it, or where these are not there the time to compile with
-`AUTO(mesh)` less the time to compile the shardings that it chose; CPU seconds are always this difference. With
-"(budget)" it is told the limit, in GB, which else it guesses. Of experts' tactics the best two by our cost model are
-compiled, and the better one by the compiler is shown. The physical limit is FLOPs over the peak of all chips, or the
+`AUTO(mesh)` less the time to compile the shardings that it chose. In tight cases it is told the limit, in whole GiB; in
+the others it makes its own guess. Of experts' tactics the best two by our cost model are compiled, and the better one
+by the compiler is shown. The physical limit is FLOPs over the peak of all chips, or the
 arguments' bytes over their bandwidth, if that takes longer."""
 
 

@@ -45,10 +45,9 @@ class Rows:
         self.file = file
         self._known = {_text(row["key"]): row for row in read_rows(file)}
 
-    def find(self, key: Mapping[str, Any], limit_bytes: int | None = None) -> Row | None:
-        """The row of a key; with a limit, only if it was made under that limit."""
-        row = self._known.get(_text(key))
-        return row if row and (limit_bytes is None or row.get("limit_bytes") == limit_bytes) else None
+    def find(self, key: Mapping[str, Any]) -> Row | None:
+        """The row of a key, if there is one."""
+        return self._known.get(_text(key))
 
     def add(self, key: Mapping[str, Any], found: Mapping[str, Any]) -> Row:
         """Write a row at once, whole: what a kill leaves half-written is passed over when the file is read."""

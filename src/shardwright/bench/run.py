@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.bench.cases import Case
-from shardwright.bench.contenders import OURS, Contender
-from shardwright.bench.environments import child_variables, prepare
+from shardwright.bench.contenders import Contender
+from shardwright.bench.environments import Environment, child_variables, compiler_build, prepare
 from shardwright.bench.rows import Row, Rows, row_key
 from shardwright.bench.xla_result import read_xla
+from shardwright.errors import CompilerMissingError
 from shardwright.verify.messages import last_words
 
 _TPU = {
@@ -47,35 +48,46 @@ def run(
 
     ``retry`` runs those again that failed before.
     """
-    pythons: dict[str, Path] = {}
+    ready: dict[str, tuple[Path, str]] = {}
     for case in cases:
-        limit_bytes = None if case.tight else case.target.device.usable_bytes
         for contender in contenders:
             key = row_key(case, contender)
-            if contender.name != OURS and limit_bytes is None:
-                say(f"{case.name}: {contender.name}: left out, as there is no plan of ours to say the limit.")
-                continue
-            row = rows.find(key, limit_bytes)
+            row = rows.find(key)
             if row is None or (retry and row["status"] in FAILURES):
-                name = contender.environment.name
-                if name not in pythons:
-                    say(f"environment {name}: {' '.join(contender.environment.packages)}")
-                    pythons[name] = prepare(contender.environment, environments)
-                found = attempt(case, contender, pythons[name], limit_bytes, timeout)
-                row = rows.add(key, {"limit_bytes": limit_bytes, **found, **circumstances()})
+                python, build = _prepared(contender.environment, environments, ready, say)
+                found = attempt(case, contender, python, timeout)
+                row = rows.add(key, {"limit_bytes": case.limit_bytes, **found, "compiler": build, **circumstances()})
             say(f"{case.name}: {contender.name}: {in_words(row)}")
-            if contender.name == OURS and case.tight:
-                limit_bytes = row["limit_bytes"]
 
 
-def attempt(case: Case, contender: Contender, python: Path, limit_bytes: int | None, timeout: float) -> Row:
+def _prepared(environment: Environment, folder: Path, ready: dict[str, tuple[Path, str]], say: Say) -> tuple[Path, str]:
+    """An environment's Python and the build of its compiler, which must be that of all others."""
+    if environment.name not in ready:
+        say(f"environment {environment.name}: {' '.join(environment.packages)}")
+        python = prepare(environment, folder)
+        build = compiler_build(python, variables(python))
+        for name, (_, other) in ready.items():
+            if other != build:
+                raise CompilerMissingError(
+                    f"the environments {name!r} and {environment.name!r} have different TPU compilers ({other}; "
+                    f"{build}), so their plans cannot be compared: remove {folder} and run again."
+                )
+        ready[environment.name] = python, build
+    return ready[environment.name]
+
+
+def variables(python: Path) -> dict[str, str]:
+    """Of a process of an environment."""
+    return {**child_variables(python.parents[1]), **_TPU}
+
+
+def attempt(case: Case, contender: Contender, python: Path, timeout: float) -> Row:
     """Run one contender in a process of its own; what it left behind in plain figures."""
     target = case.target
     task = {
         "case": case.to_dict(),
         "contender": contender.name,
         "options": dict(contender.options),
-        "limit_bytes": limit_bytes,
         "timeout_seconds": timeout,
         "topology": target.topology,
         "topology_options": target.topology_options,
@@ -85,8 +97,7 @@ def attempt(case: Case, contender: Contender, python: Path, limit_bytes: int | N
     started = [str(script)] if contender.script == "xla_auto" else ["-m", f"shardwright.bench.{contender.script}"]
     with tempfile.TemporaryDirectory(prefix="shardwright-bench-") as folder:
         Path(folder, "task.json").write_text(json.dumps(task))
-        variables = {**child_variables(python.parents[1]), **_TPU}
-        ended, log = _process([str(python), "-P", *started, folder], variables, folder, timeout)
+        ended, log = _process([str(python), "-P", *started, folder], variables(python), folder, timeout)
         if ended is None:
             return {"status": "time out", "message": f"it did not end within {timeout:.0f} s"}
         result = Path(folder, "result.json")
@@ -96,8 +107,7 @@ def attempt(case: Case, contender: Contender, python: Path, limit_bytes: int | N
         if contender.script == "xla_auto":
             text = Path(folder, "hlo.txt.gz")
             hlo = gzip.decompress(text.read_bytes()).decode() if text.exists() else ""
-            assert limit_bytes is not None
-            return read_xla(found, hlo, log, case, limit_bytes)
+            return read_xla(found, hlo, log, case)
         return found
 
 

@@ -66,10 +66,8 @@ def _about(match: Match) -> str:
     case = match.case
     sizes = ", ".join(f"{name} {value}" for name, value in case.sizes.items())
     mesh = " × ".join(f"{name} {size}" for name, size in case.mesh.items())
-    limit = next((row["limit_bytes"] for row in match.rows.values() if row.get("limit_bytes")), None)
     parts = [f"`{case.model}`{f' ({sizes})' if sizes else ''} on `{case.target_name}`, mesh {mesh}"]
-    if limit:
-        parts.append(f"{limit / 2**30:.2f} GiB{' (tight)' if case.tight else ''} a device")
+    parts.append(f"{case.limit_bytes / 2**30:.2f} GiB{' (tight)' if case.tight_gib else ''} a device")
     if bound := match.bound:
         parts.append(f"physical limit {bound.seconds * 1e3:.1f} ms ({bound.kind})")
     return "; ".join(parts) + "."

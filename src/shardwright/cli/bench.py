@@ -98,7 +98,7 @@ def _list() -> None:
     for case in CASES.values():
         mesh = ",".join(f"{name}={size}" for name, size in case.mesh.items())
         sizes = " ".join(f"{name}={value}" for name, value in case.sizes.items())
-        marks = ", ".join([*(["quick"] if case.quick else []), *(["tight"] if case.tight else [])])
+        marks = ", ".join([*(["quick"] if case.quick else []), *(["tight"] if case.tight_gib else [])])
         click.echo(
             f"{case.name:<22} {case.target_name:<15} {mesh:<17} {case.model} {sizes} {marks and f'({marks})'}".rstrip()
         )
