@@ -280,7 +280,7 @@ def test_the_table_of_a_case(found):
     expected = """\
 ### gpt v5e-16
 
-`gpt` on `tpu:v5e:4x4`, mesh data 4 × model 4; 15.00 GiB a device; physical limit 100.0 ms (FLOPs).
+`gpt` on `tpu:v5e:4x4`, mesh data 4 × model 4; 15.75 GiB a device; physical limit 100.0 ms (FLOPs).
 
 | contender | step, ms | × ours | of it communication | of the limit | GiB | fits | to decide, s | CPU s | what |
 |---|---|---|---|---|---|---|---|---|---|
