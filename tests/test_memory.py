@@ -145,6 +145,14 @@ class TestPeak:
         # x, eight weights, and the carried value in two versions: the old one is read while the new one is written.
         assert round(peak_mib(fn, f32(512, 512), f32(8, 512, 512)), 3) == 1 + 8 + 2
 
+    def test_what_begins_as_one_table_of_zeros_ends_as_two(self):
+        def fn(x):
+            zeros = jnp.zeros((512, 512))
+            return jax.lax.fori_loop(0, 3, lambda _, s: (s[0] + x, s[1] * x), (zeros, zeros))
+
+        # x and what the loop carries in two slots, each written over itself.
+        assert round(peak_mib(fn, f32(512, 512)), 3) == 1 + 2
+
     def test_residuals_are_stacked(self):
         def fn(x, ws):
             return jax.grad(lambda x: jnp.sum(jax.lax.scan(lambda h, w: (jnp.sin(h @ w), None), x, ws)[0]))(x)

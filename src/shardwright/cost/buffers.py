@@ -122,6 +122,7 @@ class _Sharing:
         program = self.program
         op = program.ops[o]
         body = program.regions[op.regions[-1]]
+        taken: set[int] = set()  # one table of zeros that several slots begin with can become only one of them
         for k, (before, after) in enumerate(zip(op.operands, op.results, strict=True)):
             parameter, result = body.parameters[k], body.results[k]
             if result == parameter and program.free[before]:  # made again inside, where it is needed
@@ -134,7 +135,8 @@ class _Sharing:
                 continue
             if self.home(before) in self.arguments and self._scattered_writes(parameter, result):
                 self.relaid.append(after)
-            elif self._may_overwrite(before, o):
+            elif before not in taken and self._may_overwrite(before, o):
+                taken.add(before)
                 # The buffer is called after what comes out: a table of zeros that goes in has no sharding of its own.
                 self._share(*((after, before) if self.home(before) in self.arguments else (before, after)))
             self.start[after] = o
