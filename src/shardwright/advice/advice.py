@@ -6,6 +6,7 @@ state. The user's program is never changed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -107,12 +108,20 @@ def signed(count: float, shown: Callable[[float], str]) -> str:
 
 def give_advice(plan: Plan) -> tuple[Advice, ...]:
     """The best changes, best first: those that fit, then the fastest; none where nothing matters."""
-    with collector_paused():
-        found = [
-            advice
-            for boundary in find_boundaries(plan.analysis.program)
-            for advice in _undominated(list(_about(plan, boundary)))
-        ]
+    try:
+        with collector_paused():
+            found = [
+                advice
+                for boundary in find_boundaries(plan.analysis.program)
+                for advice in _undominated(list(_about(plan, boundary)))
+            ]
+    except Exception as error:  # a remark beside the plan, which is none the worse for it
+        warnings.warn(
+            f"what another jax.checkpoint would gain could not be worked out for {plan.analysis.program.name} "
+            f"({type(error).__name__}: {error}); the plan itself is complete.",
+            stacklevel=2,
+        )
+        return ()
     return tuple(sorted(found, key=lambda a: (not a.fits, a.step_seconds if a.fits else a.peak_bytes))[:_MOST])
 
 

@@ -57,7 +57,7 @@ def find_boundaries(program: Program) -> list[Boundary]:
         source = function_around(program, layer) or program.ops[scan.forward].source
         found.append(Boundary(source, bool(recomputed), _flops(program, inside), scan=Numbering(program, scan)))
     for r, body_ops in enumerate(bodies):
-        if r in scanned:
+        if r in scanned or _computed_again(program, r):
             continue
         again = [o for o in body_ops if program.ops[o].source.recomputed]
         if again:
@@ -68,6 +68,12 @@ def find_boundaries(program: Program) -> list[Boundary]:
             ops = [o for layer_ops in layers.ops for o in layer_ops]
             found.append(Boundary(source, False, _flops(program, ops), layers=layers))
     return sorted((b for b in found if b.flops), key=lambda b: -b.flops)[:_MOST]
+
+
+def _computed_again(program: Program, region: int) -> bool:
+    """A region is inside an op that is computed again, and so is a copy of another."""
+    o = program.regions[region].op
+    return o >= 0 and (program.ops[o].source.recomputed or _computed_again(program, program.ops[o].region))
 
 
 def _first_call(program: Program, ops: list[int]) -> list[int]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from shardwright.ir.program import Op, Program, Region, Value
-from shardwright.ir.rules import Rule
+from shardwright.ir.rules import Rule, empty_whole
 from shardwright.spmd.shardings import Pair, Places
 
 
@@ -103,6 +103,7 @@ class Draft:
 
     def op(self, near: Op, kind: str, operands: Sequence[int], results: Sequence[int], rule: Rule) -> int:
         """A new op that is like none, at the source of another; the groups of its factors are those of its results."""
+        rule = empty_whole(rule)
         types = tuple((self.values[v].shape, self.values[v].dtype) for v in (*operands, *results))
         signature = class_number((kind, types, rule))
         self.classes[signature] = class_number((types, rule))
@@ -140,7 +141,9 @@ class Draft:
         known.update(zip(region.parameters, parameters, strict=True))
         number = len(self.regions)
         self.regions.append(replace(region, op=op, parameters=parameters))
-        self._bodies.append([self.clone(o, known) for o in self._bodies[r]])
+        body: list[int] = []
+        self._bodies.append(body)  # before those of the regions inside, which get the next numbers
+        body += [self.clone(o, known) for o in self._bodies[r]]
         self.regions[number] = replace(self.regions[number], results=tuple([known.get(v, v) for v in region.results]))
         return number
 
@@ -166,9 +169,14 @@ class Draft:
         self.regions[r] = replace(self.regions[r], results=tuple(results))
 
     def use(self, o: int, instead: Mapping[int, int]) -> None:
-        """Let an op use other values."""
+        """Let an op, with all inside it, use other values."""
         op = self.ops[o]
         self.ops[o] = op._replace(operands=tuple([instead.get(v, v) for v in op.operands]))
+        for r in op.regions:
+            for inner in self._bodies[r]:
+                self.use(inner, instead)
+            results = tuple([instead.get(v, v) for v in self.regions[r].results])
+            self.regions[r] = replace(self.regions[r], results=results)
 
     @cached_property
     def _bodies(self) -> list[list[int]]:
@@ -194,6 +202,22 @@ class Draft:
         while v in self.exchanged:
             v = self.exchanged[v]
         return v
+
+
+def reads_of(program: Program) -> list[tuple[int, ...]]:
+    """The values that each op reads: its operands, then those from around it that are read inside it.
+
+    The branches of a ``cond`` are given nothing and read what they need from where they stand.
+    """
+    inside: list[dict[int, None]] = [{} for _ in program.ops]
+    read = [(op.region, v) for op in program.ops for v in op.operands]
+    read += [(r, v) for r, region in enumerate(program.regions) for v in region.results]
+    for r, v in read:
+        while r != program.values[v].region:
+            o = program.regions[r].op
+            inside[o][v] = None
+            r = program.ops[o].region
+    return [(*op.operands, *found) for op, found in zip(program.ops, inside, strict=True)]
 
 
 def bodies_of(program: Program) -> list[list[int]]:

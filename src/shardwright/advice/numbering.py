@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shardwright.advice.draft import bodies_of
+from shardwright.advice.draft import bodies_of, reads_of
 from shardwright.ir.program import Op, Program
 
 
@@ -23,7 +23,7 @@ class Ref(NamedTuple):
 
 
 class Node(NamedTuple):
-    """An op that computes it (-1 for a leaf) and the nodes of its operands.
+    """An op that computes it (-1 for a leaf) and the nodes of what that reads (see ``reads_of``).
 
     ``order`` is where it stands or could stand in the forward loop, ``varies`` whether it differs from turn to turn.
     """
@@ -103,6 +103,7 @@ class Numbering:
 
     def __init__(self, program: Program, scan: Scan) -> None:
         self.program, self.scan = program, scan
+        self.reads = reads_of(program)
         self.nodes: list[Node] = []
         self.forward: dict[int, Ref] = {}
         self.backward: dict[int, Ref] = {}
@@ -152,7 +153,7 @@ class Numbering:
                 self.value[ref] = v
         for o in ops:
             op = program.ops[o]
-            operands = tuple([self.forward.get(v) or self._outside(v) for v in op.operands])
+            operands = tuple([self.forward.get(v) or self._outside(v) for v in self.reads[o]])
             varies = bool(op.regions) or any(self.nodes[r.node].varies for r in operands)
             node = self._node(_key(o, op, operands), Node(o, operands, (o, -1), varies))
             for k, v in enumerate(op.results):
@@ -191,7 +192,7 @@ class Numbering:
                         if before in values:
                             values.add(after)
             return
-        operands = [self.backward.get(v) for v in op.operands]
+        operands = [self.backward.get(v) for v in self.reads[o]]
         if any(ref is None for ref in operands) or (op.regions and not op.source.recomputed):
             return
         known = tuple([ref for ref in operands if ref is not None])

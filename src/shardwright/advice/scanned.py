@@ -42,6 +42,8 @@ class _Change:
         kept = {self.known.backward[v] for v in wanted} if self.policy is Policy.EVERYTHING else set()
         for v in wanted:
             self._need(self.known.backward[v], kept)
+        if not all(self._is_early(ref) for ref in self.stacked):
+            return False
         inserted: list[int] = []
         for ref in self.stacked:
             inserted += self._from_stack(ref)
@@ -60,10 +62,11 @@ class _Change:
         body = program.regions[program.ops[self.scan.backward].regions[-1]]
         layers = known.kept | known.recomputed
         found: dict[int, None] = {}
-        for op in program.ops[body.start : body.stop]:
+        for o in self.backward_body:
+            op = program.ops[o]
             if op.kind == "optimization_barrier" or (op.results and op.results[0] in layers):
                 continue
-            found.update(dict.fromkeys(v for v in op.operands if v in layers))
+            found.update(dict.fromkeys(v for v in known.reads[o] if v in layers))
         found.update(dict.fromkeys(v for v in body.results if v in layers))
         return list(found)
 
@@ -75,7 +78,9 @@ class _Change:
         layers = self.known.kept | self.known.recomputed
         for o in self.backward_body:
             op = self.program.ops[o]
-            reads = any(v in layers for v in op.operands) and not (op.results and op.results[0] in self.known.kept)
+            reads = any(v in layers for v in self.known.reads[o]) and not (
+                op.results and op.results[0] in self.known.kept
+            )
             if op.source.recomputed or (reads and op.kind != "optimization_barrier"):
                 return o
         return self.backward_body[-1]
@@ -125,6 +130,12 @@ class _Change:
         self.there[ref], reading = read_stack(self.draft, near, inside, value, self.scan.backward_index)
         return reading
 
+    def _is_early(self, ref: Ref) -> bool:
+        """The forward body computes a value or could: it needs nothing that is made between the two loops."""
+        if ref in self.known.outer:
+            return self.program.values[self.known.outer[ref]].op < self.scan.forward
+        return ref in self.known.value or all(map(self._is_early, self.known.nodes[ref.node].operands))
+
     def _early(self, ref: Ref) -> int:
         """Compute in the forward body what only the backward body computed."""
         if ref in self.early:
@@ -133,7 +144,7 @@ class _Change:
         op = self.program.ops[node.op]
         values: dict[int, int] = {}
         place = -1
-        for v, operand in zip(op.operands, node.operands, strict=True):
+        for v, operand in zip(self.known.reads[node.op], node.operands, strict=True):
             if operand in self.known.outer:
                 values[v] = self._forward_name(self.known.outer[operand])
             else:
@@ -165,7 +176,7 @@ class _Change:
         if all(Ref(number, k) in self.there for k in range(len(op.results))):
             return []
         first = [o for ref in node.operands if ref not in self.there for o in self._again(ref.node)]
-        values = {v: self.there[ref] for v, ref in zip(op.operands, node.operands, strict=True)}
+        values = {v: self.there[ref] for v, ref in zip(self.known.reads[node.op], node.operands, strict=True)}
         new = self.draft.clone(node.op, values)
         for k, v in enumerate(op.results):
             self.there.setdefault(Ref(number, k), values[v])

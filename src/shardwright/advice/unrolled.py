@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from shardwright.advice.draft import Draft, bodies_of
+from shardwright.advice.draft import Draft, bodies_of, reads_of
 from shardwright.advice.layers import Layers, is_forward
 from shardwright.advice.policy import Policy
 from shardwright.ir.own_rules import NONE
@@ -20,7 +20,12 @@ class _Recompute:
     def __init__(self, draft: Draft, layers: Layers, policy: Policy) -> None:
         self.draft, self.program, self.policy = draft, draft.program, policy
         self.layers = layers
+        self.reads = reads_of(self.program)
         self.layer_of_op = {o: k for k, ops in enumerate(layers.ops) for o in ops}
+        for region in self.program.regions:  # what is inside an op of a layer is of that layer
+            if region.op in self.layer_of_op:
+                inside = dict.fromkeys(range(region.start, region.stop), self.layer_of_op[region.op])
+                self.layer_of_op.update(inside)
         body = bodies_of(self.program)[layers.region]
         self.backward = [o for o in body if self.program.ops[o].source.backward]
 
@@ -35,7 +40,7 @@ class _Recompute:
         for o in self.backward:
             turn = bisect_right(order, (o, len(self.layers.ops))) - 1
             now = order[turn][1] if turn >= 0 else -1
-            for v in self.program.ops[o].operands:
+            for v in self.reads[o]:
                 k = self._layer_of(v)
                 if k in starts and (k == now or self._internal(v, k)):
                     wanted[k].append(v)
@@ -60,7 +65,7 @@ class _Recompute:
         """For each layer the op with which its backward pass begins."""
         starts: dict[int, int] = {}
         for o in self.backward:
-            for v in self.program.ops[o].operands:
+            for v in self.reads[o]:
                 k = self._layer_of(v)
                 if k >= 0 and k not in starts and self._internal(v, k):
                     starts[k] = o
@@ -69,12 +74,8 @@ class _Recompute:
     def _inputs(self, k: int) -> set[int]:
         """What a layer is given."""
         free = self.program.free
-        return {
-            v
-            for o in self.layers.ops[k]
-            for v in self.program.ops[o].operands
-            if self._layer_of(v) != k and not free[v]
-        }
+        read = (v for o in self.layers.ops[k] for v in self.reads[o])
+        return {v for v in read if self._layer_of(v) != k and not free[v]}
 
     def _insert(self, k: int, at: int, wanted: list[int], uses: list[tuple[int, int]]) -> None:
         """Compute a layer again before its backward pass, from its inputs and what the policy keeps.
@@ -94,7 +95,7 @@ class _Recompute:
                     given[v] = None
                 elif o not in again:
                     again.add(o)
-                    waiting += op.operands
+                    waiting += self.reads[o]
             elif program.free[v] and o >= 0:
                 if o not in again:
                     again.add(o)
@@ -124,17 +125,19 @@ def keep_layers(draft: Draft, region: int, policy: Policy) -> bool:
     twins = _Twins(program, body)
     if policy is not Policy.EVERYTHING:
         return _keep_some(draft, body, again, twins, policy)
+    if not any(v in twins.same for o in again for v in program.ops[o].results):
+        return False
     for o in again:
         op = program.ops[o]
         if all(v in twins.same for v in op.results):
             draft.exchanged.update({v: twins.same[v] for v in op.results})
         elif not all(program.free[v] for v in op.results):
-            values = {v: twins.same.get(v, v) for v in op.operands}
-            values.update({v: draft.exchanged[v] for v in op.operands if v in draft.exchanged})
+            values: dict[int, int] = {}
+            place = twins.place(o)
+            early = draft.after[place] if place >= 0 else draft.before[body[0]]
             for v in op.operands:
-                if program.free[v]:
-                    draft.after[twins.place(o)] += _constants(draft, v, values)
-            draft.after[twins.place(o)].append(draft.clone(o, values))
+                early += _from_forward(draft, twins, v, values)
+            early.append(draft.clone(o, values))
             draft.exchanged.update({v: values[v] for v in op.results})
     for o in body:
         op = program.ops[o]
@@ -144,11 +147,13 @@ def keep_layers(draft: Draft, region: int, policy: Policy) -> bool:
     return bool(again)
 
 
-def _constants(draft: Draft, v: int, known: dict[int, int]) -> list[int]:
-    """Ops that make a value again which is made of constants alone."""
+def _from_forward(draft: Draft, twins: _Twins, v: int, known: dict[int, int]) -> list[int]:
+    """Enter into ``known`` what a value is in the forward pass; ops that make it again if it costs nothing."""
+    if not draft.program.free[v]:
+        known[v] = draft.standing_for(twins.same.get(v, v))
+        return []
     o = draft.program.values[v].op
-    known.pop(v, None)
-    made = [new for a in draft.program.ops[o].operands for new in _constants(draft, a, known)]
+    made = [new for a in draft.program.ops[o].operands for new in _from_forward(draft, twins, a, known)]
     return [*made, draft.clone(o, known)]
 
 
@@ -185,6 +190,7 @@ class _Twins:
         self.program = program
         self.same: dict[int, int] = {}
         self._last: dict[int, int] = {}
+        self._region = program.ops[body[0]].region
         first: dict[object, tuple[int, ...]] = {}
         for o in body:
             op = program.ops[o]
@@ -202,10 +208,15 @@ class _Twins:
                 self._last.update(dict.fromkeys(op.results, self.place(o)))
 
     def place(self, o: int) -> int:
-        """The op of the forward pass after which a recomputed one could be computed."""
+        """The op of the forward pass after which a recomputed one could be computed; -1 for before all of them."""
         place = -1
         for v in self.program.ops[o].operands:
-            v = self.same.get(v, v)
-            if not self.program.free[v]:
-                place = max(place, self._last.get(v, self.program.values[v].op))
+            maker = self.program.values[v].op
+            if self.program.free[v]:
+                place = max(place, self.place(maker))
+            else:
+                v = self.same.get(v, v)
+                maker = self.program.values[v].op
+                here = maker >= 0 and self.program.ops[maker].region == self._region
+                place = max(place, self._last.get(v, maker if here else -1))
         return place
