@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reshard
+from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reduced, reshard
 from shardwright.spmd.state import MeshShape
 
 MESH = MeshShape.of({"x": 4, "y": 2})
@@ -52,7 +52,28 @@ def test_reshard(have, want, moves):
         ),
         (((), ()), (X, Y), ((), ()), [Move("all-reduce", (X, Y), 2 * 800 * 7 / 8)]),
         (((Y,), ()), (X,), ((), (X,)), [Move("reduce-scatter", (X,), 400 * 3 / 4), Move("all-gather", (Y,), 200 / 2)]),
+        (((X,), ()), (Y,), ((X, Y), ()), [Move("reduce-scatter", (Y,), 200 * 1 / 2)]),
+        (  # scattered within its parts, and these are permuted
+            ((Y,), ()),
+            (X,),
+            ((X, Y), ()),
+            [Move("reduce-scatter", (X,), 400 * 3 / 4), Move("collective-permute", (Y, X), 100)],
+        ),
     ],
 )
 def test_reduce_partial(have, partial, want, moves):
     assert list(reduce_partial(TENSOR, have, partial, want, MESH)) == moves
+
+
+@pytest.mark.parametrize(
+    ("have", "partial", "want", "expected"),
+    [
+        (((), ()), (X, Y), ((X, Y), ()), ((X, Y), ())),
+        (((), ()), (X, Y), ((Y, X), ()), ((Y, X), ())),
+        (((Y,), ()), (X,), ((X, Y), ()), ((Y, X), ())),
+        (((Y,), ()), (X,), ((), (X,)), ((Y,), (X,))),
+        (((Y,), ()), (X,), ((), (Y,)), ((Y,), ())),
+    ],
+)
+def test_where_partial_sums_are_scattered(have, partial, want, expected):
+    assert reduced(have, partial, want) == expected

@@ -104,10 +104,12 @@ def reduce_partial(
 
 
 def reduced(have: Sharding, partial: tuple[int, ...], want: Sharding) -> Sharding:
-    """How partial sums lie once they are reduced: scattered over the axes that they are to have anyway."""
-    place_want = {axis: d for d, axes in enumerate(want) for axis in axes}
-    out = [list(axes) for axes in have]
-    for axis in partial:
-        if axis in place_want:
-            out[place_want[axis]].append(axis)
-    return tuple(tuple(sorted(axes)) for axes in out)
+    """How partial sums lie once they are reduced: scattered over the axes that they are to have anyway.
+
+    A part is scattered within itself: these axes come after those that the dimension has, whatever their order should
+    be. Told otherwise, XLA gathers the operands in place of scattering the result.
+    """
+    return tuple(
+        (*axes, *(axis for axis in wanted if axis in partial and axis not in axes))
+        for axes, wanted in zip(have, want, strict=True)
+    )
