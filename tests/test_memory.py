@@ -145,6 +145,15 @@ class TestPeak:
         # x, eight weights, and the carried value in two versions: the old one is read while the new one is written.
         assert round(peak_mib(fn, f32(512, 512), f32(8, 512, 512)), 3) == 1 + 8 + 2
 
+    def test_a_table_of_zeros_is_split_as_what_is_written_to_it(self):
+        def fn(x, labels):
+            return jax.grad(lambda x: jnp.sum(jnp.sin(jnp.take_along_axis(x, labels, axis=1))))(x)
+
+        args = f32(512, 512), jax.ShapeDtypeStruct((512, 1), jnp.int32)
+        whole, split = peak_mib(fn, *args), peak_mib(fn, *args, decisions=[("x", "x[0]")])
+        assert 2 <= whole < 2.1  # x and its derivative, of 1 MiB each, and some columns
+        assert split == whole / 2
+
     def test_what_begins_as_one_table_of_zeros_ends_as_two(self):
         def fn(x):
             zeros = jnp.zeros((512, 512))

@@ -75,7 +75,11 @@ class _Sharing:
             elif (op.kind in VIEWS and kernels.stored[op.results[0]] and kernels.stored[op.operands[0]]) or (
                 op.kind in IN_PLACE and self._may_overwrite(op.operands[0], o)
             ):
-                self._share(op.results[0], op.operands[0])
+                made, given = op.results[0], op.operands[0]
+                # As for a loop: a table of zeros that is written to is split as what comes out. But where devices write
+                # to the same places, each fills a table of its own, which is whole until they are added up.
+                split = program.free[given] and all(op.rule.sizes[f] == 1 for f in op.rule.reduction)
+                self._share(*((given, made) if split else (made, given)))
             else:
                 self._reuse(o)
         donated = self._donated()
