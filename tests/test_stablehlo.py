@@ -161,7 +161,7 @@ def test_it_comes_out_as_it_came_in_and_shardy_takes_it(folder, form, tmp_path):
     assert 'sdy.mesh @mesh = <["data"=4, "model"=2]>' in text
     assert "mhlo.num_partitions = 8" in text
     assert '{sdy.sharding = #sdy.sharding<@mesh, [{"data", "model"}, {}]>, tf.aliasing_output = 2 : i32}' in text
-    assert text.count("sdy.sharding_constraint") == 6
+    assert text.count("sdy.sharding_constraint") == 8
     assert "sharding_rule" not in text
     assert "shardwright" not in text
     assert "original_func_name" not in text

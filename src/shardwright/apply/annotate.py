@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from shardwright import _jax
@@ -16,6 +17,7 @@ from shardwright.errors import ModuleError
 from shardwright.ir.build import ReadModule
 from shardwright.ir.outlook import narrowed_by
 from shardwright.spmd import Partitioned, Sharding
+from shardwright.spmd.route import stations
 
 TAG = "shardwright.op"
 """Attribute with the number of the op that an operation is in the program; compilers pass over it."""
@@ -77,11 +79,11 @@ class _Writer:
             for t, (want, moves) in enumerate(zip(assignment.operands, assignment.before, strict=True)):
                 if not moves:
                     continue
-                value = operation.operands[t]
+                value, v = operation.operands[t], op.operands[t]
                 key = (op.region, value, want)  # one for all uses in a body, before the first of them
                 if key not in made:
                     with _jax.ir.InsertionPoint(operation), operation.location:
-                        made[key] = _jax.sdy.ShardingConstraintOp(value, self.attribute(want)).result
+                        made[key] = self.brought(value, v, self.plan.values[v], want)
                 operation.operands[t] = made[key]
         return len(made)
 
@@ -130,10 +132,22 @@ class _Writer:
             block = self.read.blocks[self.program.values[v].region]
             place, location = _jax.ir.InsertionPoint.at_block_begin(block), _jax.ir.Location.unknown()
         with place, location:
-            for sharding in shardings:
-                value = _jax.sdy.ShardingConstraintOp(value, self.attribute(sharding)).result
+            value = self.constrained(value, shardings[0])
+            for have, want in pairwise(shardings):
+                value = self.brought(value, v, have, want)
         for use in uses:
             use.owner.operands[use.operand_number] = value
+
+    def brought(self, value: Any, v: int, have: Sharding, want: Sharding) -> Any:
+        """Value ``v`` in another sharding than it has, by steps that XLA takes."""
+        shape = self.program.values[v].shape
+        for sharding in (*stations(shape, have, want, self.plan.mesh), want):
+            value = self.constrained(value, sharding)
+        return value
+
+    def constrained(self, value: Any, sharding: Sharding) -> Any:
+        """The result of a constraint, which goes where MLIR is inserting."""
+        return _jax.sdy.ShardingConstraintOp(value, self.attribute(sharding)).result
 
     def tag(self) -> None:
         """Number the operations, so that they can be told in a copy that passes have rewritten."""

@@ -51,7 +51,7 @@ def reshard(total_bytes: float, have: Sharding, want: Sharding, mesh: MeshShape)
     for axis in place_want:
         if axis not in place_have:
             size /= mesh.sizes[axis]
-    if _out_of_order(have, want):
+    if _out_of_order(have, want, place_want):
         moves.append(Move(PERMUTE, tuple(place_have), size))
     for axis, d in place_have.items():
         if axis in place_want and place_want[axis] != d:
@@ -65,11 +65,17 @@ def reshard(total_bytes: float, have: Sharding, want: Sharding, mesh: MeshShape)
     return tuple(moves)
 
 
-def _out_of_order(have: Sharding, want: Sharding) -> bool:
-    """Some dimension keeps an axis behind one that leaves it, or gets one before those that it keeps."""
+def _out_of_order(have: Sharding, want: Sharding, place_want: dict[int, int]) -> bool:
+    """Some dimension keeps an axis behind one that leaves it, or gets one before those that it keeps.
+
+    Or one moves elsewhere that stands before one that is gathered: it moves first, and what moves is minor.
+    """
     for before, after in zip(have, want, strict=True):
         kept = tuple(axis for axis in before if axis in after)
         if before[: len(kept)] != kept or after[: len(kept)] != kept:
+            return True
+        moves = [axis in place_want for axis in before[len(kept) :]]
+        if moves != sorted(moves):
             return True
     return False
 
