@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import shardwright as sw
 from shardwright.cost.buffers import find_buffers
 from shardwright.cost.kernels import find_kernels
+from shardwright.cost.shortcuts import with_shortcuts
 
 MIB = 2**20
 TOY = sw.Device(
@@ -104,6 +105,52 @@ class TestStored:
 
         bf16 = jax.ShapeDtypeStruct((64, 64), jnp.bfloat16)
         assert "convert" not in stored(fn, bf16, bf16)
+
+
+class TestShortcuts:
+    def test_what_is_cut_out_again_is_the_piece_itself(self):
+        def fn(x, y):
+            stack = jnp.concatenate([jnp.sin(x), jnp.concatenate([jnp.cos(y), x]), jnp.zeros((0, 64))])
+            return stack[64:128] + stack[128:] * stack[32:96]
+
+        program = sw.analyse(fn, f32(64, 64), f32(64, 64)).program
+        short = with_shortcuts(program)
+        made = {op.results[0]: op.kind for op in short.ops}
+        (total,), (times,) = ([op for op in short.ops if op.kind == kind] for kind in ("add", "multiply"))
+        assert [made.get(v, "argument") for v in total.operands] == ["cosine", "multiply"]
+        assert [made.get(v, "argument") for v in times.operands] == ["argument", "slice"]  # half of each is no piece
+        kinds = [op.kind for op in program.ops]
+        assert (kinds.count("slice"), kinds.count("concatenate")) == (3, 2)
+        kinds = [op.kind for op in short.ops]
+        assert (kinds.count("slice"), kinds.count("concatenate")) == (1, 2)  # which the last slice still reads
+
+    def test_a_program_without_any_is_left_alone(self):
+        def fn(x, y):
+            stack = jnp.concatenate([x, y])
+            return stack[::2], stack[32:96], stack
+
+        program = sw.analyse(fn, f32(64, 64), f32(64, 64)).program
+        assert with_shortcuts(program) is program
+
+    def test_an_unrolled_scan_keeps_what_layers_that_are_written_out_keep(self):
+        def layer(x, w):
+            h = jnp.sin(x @ w)
+            return x + h * h * 2, None  # of what is made on the way the product alone is kept
+
+        def scanned(x, ws):
+            return jax.grad(lambda x: jnp.sum(jax.lax.scan(layer, x, ws, unroll=True)[0]))(x)
+
+        def written(x, ws):
+            def loss(x):
+                for k in range(16):
+                    x, _ = layer(x, ws[k])
+                return jnp.sum(x)
+
+            return jax.grad(loss)(x)
+
+        # Weights, x, sixteen residuals and one more value, all but the weights of 1 MiB each.
+        args = f32(2048, 128), f32(16, 128, 128)
+        assert peak_mib(scanned, *args) == peak_mib(written, *args) == 1 + 1 + 16 + 1
 
 
 class TestPeak:

@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from shardwright.cost.buffers import Buffers, find_buffers
 from shardwright.cost.kernels import Kernels, find_kernels
+from shardwright.cost.shortcuts import with_shortcuts
 from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import Op, Program
 from shardwright.spmd.kept import kept_by, stays_whole
@@ -110,12 +111,12 @@ class Classes:
         fixed: Sequence[Sharding] | None = None,
     ) -> None:
         self.places = places
-        self.program: Program = places.analysis.program
+        self.program: Program = with_shortcuts(places.analysis.program)
         self.kernels: Kernels = find_kernels(self.program, platform)
         self.buffers: Buffers = find_buffers(self.program, self.kernels)
         self.values: Table[ValueClass] = Table()
         self.ops: Table[OpClass] = Table()
-        kept = [stays_whole(self.program, values) for values in whole]
+        kept = [stays_whole(places.analysis.program, values) for values in whole]
         self.of_value = [
             self.values.add(
                 ValueClass(

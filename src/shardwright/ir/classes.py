@@ -190,11 +190,19 @@ def _reader(name: str, results: Sequence[TensorType]) -> Callable[[Any], Attribu
         return lambda op: {"value": int(_jax.ir.DenseIntElementsAttr(op.attributes["value"])[0])}
     if name == "stablehlo.compare":
         return lambda op: {"direction": str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")}
+    if name == "stablehlo.slice":
+        return lambda op: {"start": _integers(op, "start_indices"), "strides": _integers(op, "strides")}
+    if name == "stablehlo.concatenate":
+        return lambda op: {"dimension": int(_jax.ir.IntegerAttr(op.attributes["dimension"]).value)}
     if name == "stablehlo.custom_call":
         return lambda op: {"target": text_attribute(op.attributes, "call_target_name", "")}
     if name in ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.select_and_scatter"):
         return lambda op: {"reducer": _reducer(op.regions[-1].blocks[0])}
     return None
+
+
+def _integers(op: Any, name: str) -> tuple[int, ...]:
+    return tuple(_jax.ir.DenseI64ArrayAttr(op.attributes[name]))
 
 
 def _reducer(block: Any) -> str:
