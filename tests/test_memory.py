@@ -152,6 +152,18 @@ class TestShortcuts:
         args = f32(2048, 128), f32(16, 128, 128)
         assert peak_mib(scanned, *args) == peak_mib(written, *args) == 1 + 1 + 16 + 1
 
+    def test_what_is_one_value_is_moved_once(self):
+        def fn(ws, x):
+            return jax.grad(lambda ws: jnp.sum(jax.lax.scan(lambda x, w: (jnp.sin(x @ w), None), x, ws, unroll=3)[0]))(
+                ws
+            )
+
+        args = f32(3, 128, 128), f32(2048, 128)
+        plan = sw.evaluate(fn, *args, mesh={"x": 3}, device=TOY, decisions=[("x", "ws[0]")], platform="cpu")
+        estimate = plan.estimate
+        assert len(plan.collectives) > len(estimate.collectives) == 1  # the weights, forwards and backwards
+        assert sum(c.seconds for c in estimate.collectives) == estimate.comm_seconds
+
 
 class TestPeak:
     def test_a_chain_holds_two_values_at_a_time(self):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -127,7 +127,7 @@ def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) 
         comm_seconds=cost.comm_seconds,
         peak_bytes=cost.peak_bytes,
         argument_bytes=_argument_bytes(model, partitioned),
-        collectives=tuple(_priced(model, c, partitioned) for c in partitioned.collectives),
+        collectives=tuple(_priced(model, c, partitioned) for c in _counted(model, partitioned)),
         kernels=_kernels(model, partitioned),
         alive=_alive(model, partitioned),
         peak_fraction=flops / step / peak / model.mesh.devices if step else 0.0,
@@ -139,6 +139,21 @@ def _totals(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
     for name, seconds in pairs:
         out[name] += seconds
     return dict(sorted(out.items(), key=lambda item: -item[1]))
+
+
+def _counted(model: CostModel, partitioned: Partitioned) -> Iterator[Collective]:
+    """Those of the program with its shortcuts: none for what is not computed, one for what is the same value."""
+    program, short = partitioned.program, model.classes.program
+    first: dict[object, int] = {}
+    for c in partitioned.collectives:
+        op = short.ops[c.op]
+        if op.kind != program.ops[c.op].kind:
+            continue
+        if c.where == "use":
+            value = op.operands[program.ops[c.op].operands.index(c.value)]
+            if first.setdefault((value, op.region, c.kind, c.axes, c.bytes), c.value) != c.value:
+                continue
+        yield c
 
 
 def _priced(model: CostModel, c: Collective, partitioned: Partitioned) -> CollectiveCost:
