@@ -64,11 +64,12 @@ def found() -> list[Match]:
 
 def test_families_devices_and_limits_all_occur():
     cases = choose_cases()
-    assert 12 <= len(cases) <= 16
-    assert {case.model for case in cases} == {"gpt", "itx", "moe", "vit", "gns", "unet"}
+    assert 12 <= len(cases) <= 20
+    assert {case.model for case in cases} == {"mlp", "gpt", "itx", "moe", "vit", "gns", "unet"}
     assert {case.target.device.name for case in cases} == {"tpu-v3", "tpu-v5e", "tpu-v5p"}
     assert {bool(case.tight_gib) for case in cases} == {True, False}
-    assert len(choose_cases(quick=True)) == 2
+    assert [case.name for case in choose_cases(quick=True)] == ["mlp v5e-16", "decode v5e-16"]
+    assert all(case in cases for case in choose_cases(quick=True))
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
