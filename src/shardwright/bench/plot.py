@@ -49,7 +49,7 @@ def draw(found: Sequence[Match], file: Path) -> None:
         ticks = [t for t in (0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20) if low <= t <= high]
         left.set_xticks(ticks)
         left.set_yticks(list(places), [match.case.name for match in found])
-        left.invert_yaxis()
+        left.set_ylim(len(found) - 0.5, -0.5)
         figure.tight_layout(rect=(0, 0, 1, 1 - 0.3 / figure.get_figheight()))
         figure.legend(*left.get_legend_handles_labels(), loc="upper center", ncols=len(others), frameon=False)
         text = io.StringIO()
