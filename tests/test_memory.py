@@ -106,6 +106,49 @@ class TestStored:
         bf16 = jax.ShapeDtypeStruct((64, 64), jnp.bfloat16)
         assert "convert" not in stored(fn, bf16, bf16)
 
+    def test_what_comes_together_again_is_decided_there(self):
+        def fn(x, v, w):
+            y = x @ v
+            a, b = jnp.sin(y), jnp.cos(y)
+            for _ in range(40):
+                a, b = a + b, a * b
+            kept = a > b
+            return jnp.where(kept, y, 0) @ v, jnp.where(kept, 0, y) @ w
+
+        # Of two numbers that are mixed over and over the comparison alone is kept, as of the random bits of a dropout.
+        assert stored(fn, *(f32(64, 64),) * 3) == ["dot_general", "compare", "dot_general", "dot_general"]
+
+    def test_what_is_written_out_at_length_is_not_computed_twice(self):
+        def fn(kind):
+            def inner(x, v, w):
+                y = x @ v
+                z = kind(y)
+                return (y * z) @ v, (y + z) @ w
+
+            return inner
+
+        args = (f32(64, 64),) * 3
+        assert "tanh" not in stored(fn(jnp.tanh), *args)  # its operand is there anyway
+        assert stored(fn(jax.lax.erfc), *args).count("erfc") == 1
+
+    def test_a_long_way_to_what_is_spread_is_gone_once(self):
+        def fn(x, s):
+            for _ in range(40):
+                s = s * s + 1
+            return x * jax.lax.broadcast_in_dim(s, (64, 64), (0,))
+
+        assert stored(fn, f32(64, 64), f32(64)) == ["add", "multiply"]
+
+    def test_a_product_that_only_scales_is_a_multiplication(self):
+        def fn(x, w, s):
+            return jnp.einsum("ab,a->ab", jnp.sin(x), s) @ w
+
+        assert stored(fn, f32(64, 64), f32(64, 64), f32(64)) == ["dot_general"]
+        program = sw.analyse(fn, f32(64, 64), f32(64, 64), f32(64)).program
+        assert [op.flops for op in program.ops if op.kind == "dot_general"] == [0, 2 * 64**3]
+        outer = sw.analyse(lambda x, y: jnp.einsum("a,b->ab", x, y), f32(64), f32(32)).program
+        assert [op.flops for op in outer.ops if op.kind == "dot_general"] == [2 * 64 * 32]
+
 
 class TestShortcuts:
     def test_what_is_cut_out_again_is_the_piece_itself(self):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from shardwright.cost.kernels import CONTRACTIONS, IN_PLACE, VIEWS, Kernels, done
+from shardwright.cost.kernels import IN_PLACE, VIEWS, Kernels, done
 from shardwright.ir.program import Program, bits_of
 
 
@@ -49,7 +49,7 @@ class _Sharing:
         self.same: dict[int, int] = {}  # a value that lies in another's buffer
         self.nowhere: set[int] = set()  # needs no buffer
         self.relaid: list[int] = []
-        self.contracting = {kernels.at[o] for o, op in enumerate(program.ops) if op.kind in CONTRACTIONS}
+        self.contracting = {kernels.at[o] for o, op in enumerate(program.ops) if op.flops}
         self.start = [_start(program, kernels, v) for v in range(len(program.values))]
         self.last_use = self._last_uses()
 
@@ -192,7 +192,7 @@ class _Sharing:
     def _reuse(self, o: int) -> None:
         """An elementwise kernel writes its result over an operand of the same type that it is the last to read."""
         program, op = self.program, self.program.ops[o]
-        if len(op.results) != 1 or not self.kernels.stored[op.results[0]] or op.kind in CONTRACTIONS or op.regions:
+        if len(op.results) != 1 or not self.kernels.stored[op.results[0]] or op.flops or op.regions:
             return
         value = program.values[op.results[0]]
         if op.kind in ("reduce", "gather", "sort", "custom_call", "concatenate", "pad", "broadcast_in_dim"):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardwright.cost.kernels import CONTRACTIONS, EXPENSIVE, IN_PLACE, SHAPING
+from shardwright.cost.kernels import EXPENSIVE, IN_PLACE, SHAPING
 from shardwright.cost.layout import padded
 from shardwright.devices import Device
 from shardwright.ir.program import Op
@@ -33,7 +33,7 @@ SLICE_SLOTS, RELAYOUT_SLOTS, SMALL_TILE_SLOTS = 14.0, 17.0, 44.0
 # elements, and each cycle has four slots.
 _CHEAP, _EXPENSIVE, _REDUCE = 10.0, 30.0, 22.0
 _SUBLANES = 8
-_MOVING = CONTRACTIONS | SHAPING | IN_PLACE | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
+_MOVING = SHAPING | IN_PLACE | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
 """Ops that the vector unit has no part in, or a small one."""
 
 
@@ -102,7 +102,7 @@ def efficiency(rows: int, columns: int, depth: int, unit: int) -> float:
 
 def vector_ops(op: Op, elements_in: float, elements_out: float) -> float:
     """Vector instructions times lanes."""
-    if op.regions or op.kind in _MOVING:
+    if op.regions or op.flops or op.kind in _MOVING:
         return 0.0
     if op.kind in ("reduce", "reduce_window", "select_and_scatter", "sort"):
         return _REDUCE * elements_in

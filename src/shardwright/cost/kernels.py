@@ -6,7 +6,9 @@ compiled programs of the TPU compiler:
 
 - An elementwise op runs inside the kernel that needs it. Where several kernels do, a cheap one is computed again in
   each, unless that would keep more in memory than its result; an expensive one (``exp``, ``tanh``) only if
-  it would keep less (the scores of a softmax in bf16 and not their exponentials in f32).
+  it would keep less (the scores of a softmax in bf16 and not their exponentials in f32). Nothing is computed again at
+  length (``erfc``, the random bits of a dropout). Where all kernels need one value that comes of it, that is kept.
+- A product that sums nothing up and scales one operand by the other is elementwise.
 - A contraction takes elementwise ops on its operands in, and those that follow it as long as they come together in one
   value again, which is what is stored. Of two contractions that meet in one op, the later one takes it in. None waits
   for a loop that stands after it.
@@ -19,9 +21,11 @@ optimizer's update) run as soon as their operands are there, which frees a gradi
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from shardwright.ir.program import Op, Program, is_elementwise
 
@@ -41,6 +45,8 @@ SHAPING = frozenset(
 )
 """Ops that only move elements around."""
 CONTRACTIONS = frozenset({"convolution", "dot", "dot_general", "ragged_dot"})
+_WRITTEN_OUT = frozenset({"digamma", "erf_inv", "erfc", "lgamma"})
+"""Ops that are polynomials of dozens of ops by the time they are fused (StableHLO, ``ChloLegalizeToStablehlo.cpp``)."""
 VIEWS = frozenset({"reshape", "transpose"})
 """Ops that, on a stored value, need no memory of their own: another way to read the same buffer."""
 IN_PLACE = frozenset({"dynamic_update_slice", "scatter"})
@@ -77,23 +83,25 @@ def find_kernels(program: Program, platform: str = "tpu") -> Kernels:
     into = CONTRACTIONS if platform == "tpu" else frozenset()
     must = _must_be_stored(program, fused, into | {"reduce"}, platform)
     inside, ends = _epilogues(program, fused, must)
-    sole = _sole_kernels(program, must, ends)
+    together = _come_together(program, must, ends)
     stored = [value.op < 0 for value in program.values]
     leaves: dict[int, frozenset[int]] = {}
     chains: dict[int, frozenset[int]] = {}  # the ops that would have to be computed again with a value
     reach = _reach(program, fused)
+    long: set[int] = set()  # values that too many ops would have to be computed again for
     costly: set[int] = set()  # values on the way to which something expensive is computed
     nothing: frozenset[int] = frozenset()
     for o, op in enumerate(program.ops):
         for v in op.results:
-            stored[v] = must[v] or v in ends or sole[o] == o
+            stored[v] = must[v] or v in ends or len(op.results) != 1
             if stored[v] or v in inside:
                 continue
             read = nothing.union(*(leaves.get(a, frozenset({a}) if stored[a] else nothing) for a in op.operands))
             dear = op.kind in EXPENSIVE or any(a in costly for a in op.operands)
-            shared = sole[o] is None and len(users[v]) > 1 and not program.free[v]
+            shared = not together[o] and not program.free[v]
             chain = frozenset({o}).union(*(chains.get(a, nothing) for a in op.operands))
-            if shared and (len(read) > _MOST_LEAVES or len(chain) > _LONGEST_CHAIN):
+            lengthy = len(chain) > _LONGEST_CHAIN or op.kind in _WRITTEN_OUT or any(a in long for a in op.operands)
+            if (shared and (lengthy or len(read) > _MOST_LEAVES)) or (lengthy and _is_spread(program, v)):
                 stored[v] = True
                 continue
             lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
@@ -101,7 +109,9 @@ def find_kernels(program: Program, platform: str = "tpu") -> Kernels:
                 stored[v] = True
                 continue
             leaves[v] = read
-            chains[v] = chain if len(chain) <= _LONGEST_CHAIN else frozenset({o})
+            chains[v] = nothing if lengthy else chain
+            if lengthy:
+                long.add(v)
             if dear:
                 costly.add(v)
     root = list(range(len(program.ops)))
@@ -123,7 +133,8 @@ def _fused(program: Program) -> list[bool]:
     known: dict[int, bool] = {}
     for op in program.ops:
         if op.signature not in known:
-            known[op.signature] = op.kind in SHAPING or (bool(op.operands) and is_elementwise(program, op))
+            scales = op.kind in ("dot", "dot_general") and not op.flops
+            known[op.signature] = op.kind in SHAPING or scales or (bool(op.operands) and is_elementwise(program, op))
     return [known[op.signature] and op.kind not in ("custom_call", "rng_bit_generator") for op in program.ops]
 
 
@@ -164,19 +175,39 @@ def is_copied_slice(program: Program, op: Op) -> bool:
     )
 
 
-def _sole_kernels(program: Program, must: Sequence[bool], ends: set[int]) -> list[int | None]:
-    """The one op in whose kernel all uses of an op's result end up; its own number if it is stored; else None."""
-    sole: list[int | None] = [None] * len(program.ops)
+def _come_together(program: Program, must: Sequence[bool], ends: set[int]) -> list[bool]:
+    """Whether all uses of an op's result come together again in one op, before or where something is stored.
+
+    Then the result is computed no more often than what they come together in, and whether to keep that is the question.
+    That op is the nearest common one on all ways from the result to what is stored (Cooper, Harvey and Kennedy, "A
+    simple, fast dominance algorithm", 2001, with the arrows turned around).
+    """
+    following = [-1] * len(program.ops)  # the op in which all uses come together first; none for what is stored
+
+    def common(a: int, b: int) -> int:
+        while a != b:
+            if a < 0 or b < 0:
+                return -1
+            a, b = (following[a], b) if a < b else (a, following[b])
+        return a
+
+    together = [True] * len(program.ops)
     for o in range(len(program.ops) - 1, -1, -1):
         op = program.ops[o]
-        if len(op.results) != 1 or must[op.results[0]] or op.results[0] in ends:
-            sole[o] = o
+        if len(op.results) != 1 or must[op.results[0]] or op.results[0] in ends or not program.users[op.results[0]]:
             continue
-        v = op.results[0]
-        kernels = {sole[u] for u in program.users[v]}
-        if len(kernels) == 1:
-            sole[o] = kernels.pop()
-    return sole
+        following[o] = reduce(common, program.users[op.results[0]])
+        together[o] = following[o] >= 0
+    return together
+
+
+def _is_spread(program: Program, v: int) -> bool:
+    """Whether an op repeats a value in a larger one, in which it would be computed again at every place."""
+    return any(
+        program.ops[u].kind == "broadcast_in_dim"
+        and math.prod(program.values[program.ops[u].results[0]].shape) > math.prod(program.values[v].shape)
+        for u in program.users[v]
+    )
 
 
 def takes_in(op: Op, anything: bool, value: int) -> bool:
@@ -233,7 +264,7 @@ def _epilogues(program: Program, fused: Sequence[bool], must: list[bool]) -> tup
     loops = [o for o, op in enumerate(program.ops) if op.kind == "while"]
     for o in range(len(program.ops) - 1, -1, -1):
         op = program.ops[o]
-        if op.kind not in CONTRACTIONS:
+        if op.kind not in CONTRACTIONS or fused[o]:
             continue
         must[op.results[0]] = False
         values, meetings = _meetings(program, fused, must, o, claimed, loops)

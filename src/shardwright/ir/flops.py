@@ -12,8 +12,17 @@ from shardwright.ir.rules import Rule
 
 
 def dot_flops(rule: Rule) -> int:
-    """Two per point of the iteration space: ``2 · Π factor sizes``."""
-    return 2 * math.prod(rule.sizes)
+    """Two per point of the iteration space: ``2 · Π factor sizes``; none where one operand only scales the other."""
+    return 0 if _scales(rule) else 2 * math.prod(rule.sizes)
+
+
+def _scales(rule: Rule) -> bool:
+    """Whether nothing is summed up and one operand has no dimension of its own, such as ``bhqk,h->bhqk``.
+
+    XLA has an elementwise multiplication for it (``AlgebraicSimplifier``, dot strength reduction).
+    """
+    left, right = ({f for dim in dims for f in dim} for dims in rule.operands[:2])
+    return not rule.reduction and (left <= right or right <= left)
 
 
 @dataclass(frozen=True)
