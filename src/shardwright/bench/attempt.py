@@ -116,7 +116,7 @@ def baseline(case: Case, plain: sw.Plan, search: Callable[..., Baseline], second
     figures = compile_given(plain, found.shardings, case.target, timeout)
     verdict = CompilerVerdict.of(case.target_name, figures)
     return {
-        **_figures(verdict, case.limit_bytes),
+        **_figures(verdict, case),
         **took,
         "message": f"{verdict.message}; {found.note}",
         "estimate": estimate,
@@ -154,13 +154,13 @@ def _judged(plan: sw.Plan, case: Case, timeout: float) -> Result:
     assert isinstance(verdict, CompilerVerdict)
     cost = plan.estimate_cost
     estimate = {"step_seconds": cost.step_seconds, "peak_bytes": int(cost.peak_bytes)}
-    return {**_figures(verdict, case.limit_bytes), "estimate": estimate}
+    return {**_figures(verdict, case), "estimate": estimate}
 
 
-def _figures(verdict: CompilerVerdict, limit_bytes: int) -> Result:
+def _figures(verdict: CompilerVerdict, case: Case) -> Result:
     """What the compiler says; a program that it takes fits if its peak is within the case's own limit, too."""
     found: Result = {name: getattr(verdict, name) for name in _COMPILED}
-    found["fits"] = bool(verdict.ok and verdict.peak_bytes is not None and verdict.peak_bytes <= limit_bytes)
+    found["fits"] = bool(verdict.ok and verdict.peak_bytes is not None and verdict.peak_bytes <= case.limit_bytes)
     refused = "does not fit" if verdict.fits is False else "failed"
     return {**found, "status": "compiled" if verdict.ok else refused, "message": verdict.message}
 

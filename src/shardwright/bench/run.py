@@ -56,7 +56,7 @@ def run(
             if row is None or (retry and row["status"] in FAILURES):
                 python, build = _prepared(contender.environment, environments, ready, say)
                 found = attempt(case, contender, python, timeout)
-                row = rows.add(key, {"limit_bytes": case.limit_bytes, **found, "compiler": build, **circumstances()})
+                row = rows.add(key, {**found, "compiler": build, **circumstances()})
             say(f"{case.name}: {contender.name}: {in_words(row)}")
 
 
