@@ -501,3 +501,40 @@ def test_a_warning_in_the_form_of_newer_compilers():
     )
     (found,) = involuntary(log, {})
     assert (found.shape, found.bytes) == ("f32[32,64,64]", 32 * 64 * 64 * 4)
+
+
+RING = "channel_id={c}, source_target_pairs={{{{{pairs}}}}}"
+
+
+def ring(*pairs, channel):
+    return RING.format(c=channel, pairs="},{".join(f"{a},{b}" for a, b in pairs))
+
+
+FORTH = ((0, 1), (1, 2), (2, 3), (3, 0))
+BACK = tuple((b, a) for a, b in FORTH)
+SENT = "(f32[8]{0}, f32[8]{0}, u32[]{:S(2)}, u32[]{:S(2)})"
+
+
+def permutes(*lines):
+    found = totals(entry("%x = f32[8]{0} parameter(0)", "%y = f32[4]{0} parameter(1)", *lines)).collectives
+    return [c.opposite for c in found]
+
+
+def test_two_that_go_round_in_opposite_directions_at_once_take_the_time_of_one():
+    one = f"%a = {SENT} collective-permute-start(%x), {ring(*FORTH, channel=1)}"
+    other = f"%b = {SENT} collective-permute-start(%x), {ring(*BACK, channel=2)}"
+    done = "%ad = f32[8]{0} collective-permute-done(%a)", "%bd = f32[8]{0} collective-permute-done(%b)"
+    assert permutes(one, other, *done) == [False, True]
+    assert permutes(one, done[0], other, done[1]) == [False, False]  # one after the other
+    same = f"%b = {SENT} collective-permute-start(%x), {ring(*FORTH, channel=2)}"
+    assert permutes(one, same, *done) == [False, False]  # on the same links
+    smaller = f"%b = {SENT.replace('8', '4')} collective-permute-start(%y), {ring(*BACK, channel=2)}"
+    assert permutes(one, smaller, *done) == [False, False]  # not as large: the time of both is not that of one
+
+
+def test_each_of_a_pair_pays_for_one_other_only():
+    start = [
+        f"%{name} = {SENT} collective-permute-start(%x), {ring(*pairs, channel=k)}"
+        for k, (name, pairs) in enumerate([("a", FORTH), ("b", BACK), ("c", BACK)])
+    ]
+    assert permutes(*start) == [False, True, False]

@@ -61,7 +61,7 @@ def _located(found: HloCollective, mesh_axes: Mapping[str, int], links: Axes) ->
     """A collective with the mesh's axes that it runs over, and its seconds on their links."""
     names, sizes = tuple(mesh_axes), tuple(mesh_axes.values())
     at = permuted_span(found.groups, sizes) if found.kind == PERMUTE else span(found.groups, sizes)
-    seconds = _seconds(found, at, sizes, links)
+    seconds = 0.0 if found.opposite else _seconds(found, at, sizes, links)
     axes = tuple(names[a] for a in at.axes)
     return CompiledCollective(found.kind, axes, found.bytes, found.times, seconds, str(found.source), found.overlapped)
 

@@ -4,6 +4,10 @@ Instructions inside a loop count as often as it runs, of a conditional the deare
 collectives into fusions: a reduction with the slice that follows it, or an all-gather taken apart into a start, a few
 steps beside other work, and an end, each of which repeats the instruction; the start alone is counted.
 
+A product whose partial sums are scattered it makes a loop of, in which one half of the sums goes round the ring one way
+and the other half the other way, both at the same time. A link carries both ways at once, so of such a pair one takes
+the time of both.
+
 For some fusions (gathers, scatters, reductions that it found no good tiling for) and for hand-written kernels the TPU
 compiler gives no cycles. They are taken to read and write as much as their result; whoever knows the memory's rate can
 make seconds of that.
@@ -43,7 +47,8 @@ class HloCollective:
     """A collective in the compiled program: ``bytes`` that each device sends, once, and how often.
 
     ``groups`` are of logical devices; of a permute they are its pairs of source and target. ``overlapped``: the
-    compiler starts it ahead of where its result is needed.
+    compiler starts it ahead of where its result is needed. ``opposite``: another that is under way at the same time
+    sends as much the other way, and takes the time of both.
     """
 
     kind: str
@@ -52,6 +57,7 @@ class HloCollective:
     source: Source
     times: int = 1
     overlapped: bool = False
+    opposite: bool = False
 
     @property
     def total_bytes(self) -> float:
@@ -88,6 +94,7 @@ class HloTotals:
 def hlo_totals(module: HloModule) -> HloTotals:
     """The whole program, from its entry."""
     known: dict[str, HloTotals] = {}
+    opposite = _opposite_permutes(module)
 
     def of(name: str) -> HloTotals:
         if name not in known:
@@ -112,7 +119,7 @@ def hlo_totals(module: HloModule) -> HloTotals:
             ]
             return _sum([own, max(branches, key=lambda b: (b.cycles, b.sent_bytes), default=HloTotals())])
         if found := _collective(module, computation, i):
-            return HloTotals(own.cycles, (found,))
+            return HloTotals(own.cycles, (replace(found, opposite=i.name in opposite),))
         base = i.opcode.removesuffix("-start")
         if base not in ("call", "async", "fusion"):
             return replace(own, unestimated_bytes=_unestimated(i))
@@ -162,6 +169,30 @@ def _collective(module: HloModule, computation: Computation, i: Instruction) -> 
         return None
     overlapped = bool(starts) or (i.opcode.endswith("-start") and _IN_PLACE not in i.rest)
     return HloCollective(kind, sent, groups, _source(module, computation, i), overlapped=overlapped)
+
+
+def _opposite_permutes(module: HloModule) -> frozenset[str]:
+    """Permutes that are started while another, in the opposite direction and as large, is under way.
+
+    The compiler's last program is in the order in which it runs.
+    """
+    found: set[str] = set()
+    for computation in module.computations.values():
+        under_way: dict[str, tuple[frozenset[tuple[int, ...]], float]] = {}
+        for i in computation.instructions.values():
+            if i.opcode == "collective-permute-start":
+                pairs, size = frozenset(permuted_pairs(i.rest)), bytes_of(i.shape)
+                back = frozenset((b, a) for a, b in pairs)
+                partner = next((name for name, known in under_way.items() if known == (back, size)), None)
+                if partner is None:
+                    under_way[i.name] = pairs, size
+                else:
+                    del under_way[partner]
+                    found.add(i.name)
+            elif i.opcode == "collective-permute-done":
+                for name in i.operands:
+                    under_way.pop(name, None)
+    return frozenset(found)
 
 
 def _is_reduce_scatter(computation: Computation, i: Instruction) -> bool:
