@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
+from shardwright.cost import DevicePrices
+from shardwright.devices import find_device
 from shardwright.ir.outlook import narrowed_by
 from shardwright.space.decisions import paths_of
+from shardwright.spmd import MeshShape
 from shardwright.spmd.kept import stays_whole
 
 F32 = jnp.float32
@@ -181,3 +184,49 @@ def test_an_update_by_an_optimizers_state_does_not_stay_whole_with_the_weight():
     w = array(64, 32)
     _, kept = whole_with(adam, (w, w, w, array(128, 64)), "params")
     assert not {kind for kind, _ in kept} & {"divide", "sqrt", "subtract"}
+
+
+def product(x, w):
+    return x @ w
+
+
+def test_a_product_says_whether_its_operands_may_be_rounded():
+    def precise(x, w):
+        return jnp.matmul(x, w, precision="highest")
+
+    for fn, rounds in ((product, True), (precise, False)):
+        program = sw.analyse(fn, array(64, 32), array(32, 16)).program
+        (o,) = dots(program)
+        assert program.outlooks[o].product
+        assert program.outlooks[o].rounds == rounds
+
+
+def gathered(fn, device, dtype):
+    plan = sw.evaluate(
+        fn,
+        array(4096, 1024, dtype=dtype),
+        array(1024, 512, dtype=dtype),
+        mesh={"x": 4},
+        device=device,
+        decisions=["fsdp:x"],
+    )
+    return [(c.kind, c.bytes) for c in plan.partitioned.collectives]
+
+
+def test_tpus_round_the_operands_of_products_before_they_move_them():
+    def step(x, w):
+        return w - 0.1 * jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
+
+    whole = 1024 * 512 * 3 / 4
+    assert ("all-gather", 2 * whole) in gathered(step, "tpu-v5e", F32)
+    assert ("all-gather", 4 * whole) in gathered(step, "a100-80", F32)
+    assert ("all-gather", 2 * whole) in gathered(step, "tpu-v5e", jnp.bfloat16)
+    # Partial sums keep all of their bits.
+    assert ("reduce-scatter", 4 * whole) in gathered(step, "tpu-v5e", F32)
+
+
+def test_scattering_partial_sums_takes_the_product_apart_on_tpus():
+    # f32[8192,8192] from 16,384 rows on 16 devices: 0.70 ms become 2.3 (the compiler's cycles say 2.28).
+    prices = DevicePrices.of(find_device("tpu-v5e"), MeshShape(("x", "y"), (4, 4)))
+    assert prices.loop_seconds(8192 * 8192 * 4) == pytest.approx(5 * 2**28 / 819e9)
+    assert DevicePrices.of(find_device("a100-80"), MeshShape(("x",), (4,))).loop_seconds(1e9) == 0.0

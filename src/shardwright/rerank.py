@@ -12,10 +12,11 @@ from shardwright.ir.build import ReadModule
 from shardwright.ir.program import Source
 from shardwright.plan import Plan
 from shardwright.spmd import State
-from shardwright.spmd.collectives import Move
+from shardwright.spmd.collectives import ALL_REDUCE, REDUCE_SCATTER, Move
 from shardwright.verify.compile import verify_compiled
 from shardwright.verify.explicit import explicit_collectives
 from shardwright.verify.report import CompilerVerdict
+from shardwright.verify.shardy import ShardyCollective
 
 FEW_EXPLICIT, FEW_COMPILED = 3, 4
 """How many plans are ranked again."""
@@ -47,12 +48,19 @@ def shardy_seconds(module: ReadModule, plan: Plan) -> float:
     if plan.partitioned.padded:  # its explicit collectives gather what the compiler would pad
         return plan.estimate_cost.comm_seconds
     prices, program = plan.costs.prices, plan.analysis.program
-    # Which of them the compiler will make one is told by the lines that they come from.
+    # Which of them the compiler will make one, or will round first, is told by the lines that they come from.
     sharers: dict[Source, int] = {}
+    parts: dict[Source, float] = {}
     for op, outlook in zip(program.ops, program.outlooks, strict=True):
         sharers[op.source] = max(sharers.get(op.source, 1), outlook.sharers)
+        if outlook.rounds:
+            parts[op.source] = prices.moved_part(program.values[op.operands[0]].dtype)
+
+    def sent(c: ShardyCollective) -> float:
+        return c.bytes * (1.0 if c.kind in (ALL_REDUCE, REDUCE_SCATTER) else parts.get(c.source, 1.0))
+
     return sum(
-        prices.move_seconds(Move(c.kind, c.axes, c.bytes, sharers.get(c.source, 1))) * c.times
+        prices.move_seconds(Move(c.kind, c.axes, sent(c), sharers.get(c.source, 1))) * c.times
         for c in explicit_collectives(module, plan.partitioned)
     )
 

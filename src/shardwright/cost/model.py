@@ -373,7 +373,8 @@ class CostModel:
         known = self._work.get(key)
         if known is None:
             known = self._work[key] = self._op_work(op_class, a)
-        return OpPrice(a, *known, a.after_seconds, self._unmoved_bytes(op_class, a))
+        matrix, *rest = known
+        return OpPrice(a, matrix + a.loop_seconds, *rest, a.after_seconds, self._unmoved_bytes(op_class, a))
 
     def _op_work(self, op_class: int, a: Assignment) -> tuple[float, float, tuple[float, ...], float]:
         """Matrix seconds, vector operations, bytes read of each operand and bytes written."""

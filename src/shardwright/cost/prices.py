@@ -7,9 +7,16 @@ from dataclasses import dataclass, field
 
 from shardwright.cost.communication import collective_seconds
 from shardwright.devices import AxisLink, Device, Part, axis_parts, joined
-from shardwright.ir.program import Op
+from shardwright.ir.program import Op, bits_of
 from shardwright.spmd.collectives import Move
 from shardwright.spmd.state import MeshShape
+
+
+# A TPU product whose partial sums are scattered is a loop over the parts of its result. Each part is written, and read and
+# written again when it is added to what came from the neighbour, in time of its own: five times its bytes, by the
+# compiler's cycles on v5e (2.28 ms for an f32[8192,8192] of 16,384 rows on 16 devices that take 0.70 ms without; 0.90 for
+# a bf16[2048,8192] of 65,536 rows, that take 0.70).
+_LOOP_PASSES = 5
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,15 @@ class DevicePrices:
             parts = joined(part for a in move.axes for part in self.parts[a])
             found = self._over[move.axes] = ([p.link for p in parts], [p.size for p in parts])
         return collective_seconds(move.kind, move.bytes, *found, move.sharers)
+
+    def moved_part(self, dtype: str) -> float:
+        """The part of its bytes that an operand of a product has when it is moved, if it may be rounded."""
+        return 16 / bits_of(dtype) if dtype == "f32" and self.device.platform == "tpu" else 1.0
+
+    def loop_seconds(self, local_bytes: float) -> float:
+        """Of making a product a loop that scatters its partial sums, of so many bytes on each device."""
+        passes = _LOOP_PASSES if self.device.platform == "tpu" else 0
+        return passes * local_bytes / self.device.memory_bytes_per_second
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device, each tensor read or written once."""

@@ -44,6 +44,8 @@ _DISTINGUISHING = {
         "rhs_dilation",
     ),
     "stablehlo.custom_call": ("call_target_name",),
+    "stablehlo.dot_general": ("precision_config",),
+    "stablehlo.dot": ("precision_config",),
     "chlo.ragged_dot": ("ragged_dot_dimension_numbers",),
 }
 
@@ -194,11 +196,17 @@ def _reader(name: str, results: Sequence[TensorType]) -> Callable[[Any], Attribu
         return lambda op: {"start": _integers(op, "start_indices"), "strides": _integers(op, "strides")}
     if name == "stablehlo.concatenate":
         return lambda op: {"dimension": int(_jax.ir.IntegerAttr(op.attributes["dimension"]).value)}
+    if name in ("stablehlo.dot_general", "stablehlo.dot"):
+        return lambda op: {"precise": "HIGH" in str(op.attributes["precision_config"])} if _has_precision(op) else {}
     if name == "stablehlo.custom_call":
         return lambda op: {"target": text_attribute(op.attributes, "call_target_name", "")}
     if name in ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.select_and_scatter"):
         return lambda op: {"reducer": _reducer(op.regions[-1].blocks[0])}
     return None
+
+
+def _has_precision(op: Any) -> bool:
+    return "precision_config" in op.attributes
 
 
 def _integers(op: Any, name: str) -> tuple[int, ...]:

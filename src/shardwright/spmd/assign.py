@@ -30,7 +30,8 @@ class Assignment(NamedTuple):
     """``factors[axis]`` is the factor that the axis splits, or -1.
 
     ``operands`` and ``results`` are the shardings the op itself works with, ``before`` and ``after`` the moves that
-    each operand and result needs, ``after_seconds`` what the latter take. ``seconds`` is the price it was chosen by.
+    each operand and result needs, ``after_seconds`` what the latter take, and ``loop_seconds`` what making the op a
+    loop that scatters its sums does. ``seconds`` is the price it was chosen by.
     """
 
     factors: tuple[int, ...]
@@ -40,6 +41,7 @@ class Assignment(NamedTuple):
     before: tuple[tuple[Move, ...], ...]
     after: tuple[tuple[Move, ...], ...]
     after_seconds: float
+    loop_seconds: float
     seconds: float
 
     def made(self, result: int, wanted: Sharding) -> Sharding:
@@ -79,12 +81,19 @@ class Ways:
     """
 
     def __init__(
-        self, ways: list[Way], shapes: Sequence[tuple[tuple[int, ...], str]], factors: int, outlook: Outlook
+        self,
+        ways: list[Way],
+        shapes: Sequence[tuple[tuple[int, ...], str]],
+        factors: int,
+        outlook: Outlook,
+        moved_parts: Sequence[float],
     ) -> None:
         self.ways = ways
         self.outlook = outlook
         self.shapes = [shape for shape, _ in shapes]
-        self.sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
+        self.sizes = [
+            math.prod(shape) * bits_of(dtype) / 8 * part for (shape, dtype), part in zip(shapes, moved_parts, strict=True)
+        ]
         self.work = np.array([way.work_seconds for way in ways])
         self.factors = np.array([way.factors for way in ways])
         self.count = factors
@@ -139,6 +148,11 @@ class Assigner:
         found = list(self._around(best, problem, ways))
         moves = tuple([moves for moves, _ in found])
         after_seconds = sum([seconds for _, seconds in found[count:]])
+        loop_seconds = sum(
+            [self._loop_seconds(ways, count + k, best, want) for k, want in enumerate(problem.results)]
+            if best.partial and ways.outlook.product
+            else []
+        )
         return Assignment(
             best.factors,
             best.operands,
@@ -147,6 +161,7 @@ class Assigner:
             moves[:count],
             moves[count:],
             after_seconds,
+            loop_seconds,
             float(seconds[number]),
         )
 
@@ -183,6 +198,10 @@ class Assigner:
             shapes,
             len(op.rule.sizes),
             outlook,
+            [
+                self.prices.moved_part(dtype) if outlook.rounds and t < len(op.operands) else 1.0
+                for t, (_, dtype) in enumerate(shapes)
+            ],
         )
 
     def _seconds(self, ways: Ways, t: int, count: int, sharding: Sharding) -> NDArray[np.float64]:
@@ -196,7 +215,16 @@ class Assigner:
             else:
                 start, slope = known.get(change) or self._line(change)
                 out.append(start + slope * self._size(ways, t, change))
+                if t >= count and ways.outlook.product:
+                    out[-1] += self._loop_seconds(ways, t, way, sharding)
         return np.array(out)
+
+    def _loop_seconds(self, ways: Ways, t: int, way: Way, want: Sharding) -> float:
+        """Of making a product a loop, which is done if all of its partial sums are scattered."""
+        wanted = {axis for axes in want for axis in axes}
+        if not way.partial or not wanted.issuperset(way.partial):
+            return 0.0
+        return self.prices.loop_seconds(local_bytes(ways.sizes[t], way.results[t - len(way.operands)], self.mesh))
 
     def _line(self, change: _Change) -> tuple[float, float]:
         """Seconds of a move by the tensor's bytes, which are a straight line: for none, and for each."""

@@ -14,5 +14,11 @@ class Prices(Protocol):
     def move_seconds(self, move: Move) -> float:
         """Of a collective."""
 
+    def moved_part(self, dtype: str) -> float:
+        """The part of its bytes that an operand of a product has when it is moved, if it may be rounded."""
+
+    def loop_seconds(self, local_bytes: float) -> float:
+        """Of making a product a loop that scatters its partial sums, of so many bytes on each device."""
+
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device: its FLOPs split so many ways, its operands and results of so many bytes."""
