@@ -43,22 +43,31 @@ class OpPrice:
     unmoved_bytes: float
 
 
-class _Kind:
-    """Classes of ops with the same groups that differ in their values alone: what decides about a price, and prices."""
+class _Choices:
+    """The factors that ops of a signature and some groups may split, by which of the groups are on the lists.
 
-    __slots__ = ("allowed", "bits", "prices")
+    Each choice for all axes has a number: ``found[number]``.
+    """
 
-    def __init__(self, groups: Sequence[int]) -> None:
+    __slots__ = ("bits", "by_axis", "found", "known", "numbers")
+
+    def __init__(self, groups: Sequence[int], axes: int) -> None:
         self.bits = bits(groups)
-        self.allowed: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
-        self.prices: dict[tuple[int, ...], OpPrice] = {}
+        self.by_axis: list[dict[int, tuple[int, ...]]] = [{} for _ in range(axes)]
+        self.known: dict[tuple[int, ...], int] = {}
+        self.found: list[tuple[tuple[int, ...], ...]] = []
+        self.numbers: dict[tuple[tuple[int, ...], ...], int] = {}
 
 
-class PricedOps(NamedTuple):
-    """Some classes of ops, with the set of groups that each sees and its prices by what that sees of a state."""
+class _Kind(NamedTuple):
+    """Classes of ops that differ in their values alone; ``prices`` by choice and the shardings of the values."""
 
-    classes: tuple[int, ...]
-    known: tuple[tuple[int, dict[Seen, OpPrice]], ...]
+    choices: _Choices
+    prices: dict[tuple[int, ...], OpPrice]
+
+
+PricedOps = tuple[tuple[int, int, dict[Seen, OpPrice]], ...]
+"""Some classes of ops, with the set of groups that each sees and its prices by what that sees of a state."""
 
 
 class OpPrices:
@@ -79,22 +88,29 @@ class OpPrices:
         self._sets = sets
         self._known: list[dict[Seen, OpPrice]] = [{} for _ in classes.ops.keys]
         self._by_assignment: dict[tuple[int, int], OpPrice] = {}
+        self._kinds = self._find_kinds()
+
+    def _find_kinds(self) -> list[_Kind]:
+        """The kind of each class."""
+        axes = len(self.mesh.sizes)
+        choices: dict[tuple[int, tuple[int, ...]], _Choices] = {}
         kinds: dict[tuple[int, tuple[int, ...], tuple[bool, ...], Outlook], _Kind] = {}
-        self._kinds = [
-            kinds.setdefault((c.signature, c.groups, c.free, c.outlook), _Kind(c.groups)) for c in classes.ops.keys
-        ]
+        out = []
+        for c in self.classes.ops.keys:
+            of_groups = choices.setdefault((c.signature, c.groups), _Choices(c.groups, axes))
+            out.append(kinds.setdefault((c.signature, c.groups, c.free, c.outlook), _Kind(of_groups, {})))
+        return out
 
     def among(self, op_classes: Sequence[int]) -> PricedOps:
         """Classes of ops whose prices are asked for together."""
-        return PricedOps(tuple(op_classes), tuple([(self._sets[o], self._known[o]) for o in op_classes]))
+        return tuple([(o, self._sets[o], self._known[o]) for o in op_classes])
 
     def prices(self, ops: PricedOps, view: View) -> tuple[OpPrice, ...]:
         """The prices of some classes."""
         if view.fixed is not None:
-            return tuple([self._price(o, view) for o in ops.classes])
+            return tuple([self._price(o, view) for o, _, _ in ops])
         seen = view.seen
-        found = [known.get(seen[number]) for number, known in ops.known]
-        return tuple([price or self.price(o, view) for o, price in zip(ops.classes, found, strict=True)])
+        return tuple([known.get(seen[number]) or self.price(o, view) for o, number, known in ops])
 
     def price(self, op_class: int, view: View) -> OpPrice:
         """The price of a class."""
@@ -107,30 +123,28 @@ class OpPrices:
         return found
 
     def _price(self, op_class: int, view: View) -> OpPrice:
-        """By the shardings of its values and the groups that are on the lists: states that differ may agree in these."""
+        """By the shardings of its values and the factors it may split, in which states that differ may agree."""
         c, kind, number = self.classes.ops.keys[op_class], self._kinds[op_class], self.tensors.number
-        listed = [kind.bits & groups for groups in view.groups]
-        shardings = [number(v, view) for v in (*c.operands, *c.results)]
-        key = (*listed, *shardings)
+        listed = tuple([kind.choices.bits & groups for groups in view.groups])
+        choice = kind.choices.known.get(listed)
+        if choice is None:
+            choice = kind.choices.known[listed] = self._choice(op_class, listed)
+        key = (choice, *[number(v, view) for v in c.operands], *[number(v, view) for v in c.results])
         found = kind.prices.get(key)
         if found is None:
-            found = kind.prices[key] = self._worked_out(op_class, tuple(listed), shardings)
+            found = kind.prices[key] = self._worked_out(op_class, kind.choices.found[choice], key[1:])
         return found
 
-    def _worked_out(self, op_class: int, listed: tuple[int, ...], numbers: Sequence[int]) -> OpPrice:
-        c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
-        values, count = self.classes.values.keys, len(c.operands)
-        shardings = [self.tensors.shardings[n] for n in numbers]
-        problem = Problem(
-            self.classes.program.shape_classes[c.signature],
-            c.outlook,
-            tuple(shardings[:count]),
-            tuple(shardings[count:]),
-            c.free,
-            self._allowed(op_class, listed),
-        )
+    def _worked_out(
+        self, op_class: int, allowed: tuple[tuple[int, ...], ...], sharding_numbers: Sequence[int]
+    ) -> OpPrice:
+        c, values = self.classes.ops.keys[op_class], self.classes.values.keys
+        count = len(c.operands)
+        shardings = tuple([self.tensors.shardings[n] for n in sharding_numbers])
+        shape_class = self.classes.program.shape_classes[c.signature]
+        problem = Problem(shape_class, c.outlook, shardings[:count], shardings[count:], c.free, allowed)
         shapes = [(values[v].shape, values[v].dtype) for v in (*c.operands, *c.results)]
-        a = self.assigner.assign(op, problem, shapes)
+        a = self.assigner.assign(self.classes.op(op_class), problem, shapes)
         key = (c.signature, id(a))  # the assigner keeps it, and gives the same one for the same
         known = self._by_assignment.get(key)
         if known is None:
@@ -138,23 +152,21 @@ class OpPrices:
             known = self._by_assignment[key] = price
         return known
 
-    def _allowed(self, op_class: int, listed: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-        """The factors that each axis may split, given which of the op's groups are on its list."""
-        allowed = self._kinds[op_class].allowed
-        known = allowed.get(listed)
-        if known is None:
-            c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
-            known = allowed[listed] = tuple(
-                candidates(
-                    op,
-                    c.groups,
-                    frozenset([g for g in c.groups if g >= 0 and found >> g & 1]),
-                    size,
-                    self.classes.places.uniform,
-                )
-                for found, size in zip(listed, self.mesh.sizes, strict=True)
-            )
-        return known
+    def _choice(self, op_class: int, listed: tuple[int, ...]) -> int:
+        """The number of the choice of factors for each axis, given which of the op's groups are on its list."""
+        c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
+        choices, uniform = self._kinds[op_class].choices, self.classes.places.uniform
+        out = []
+        for found, size, known in zip(listed, self.mesh.sizes, choices.by_axis, strict=True):
+            if found not in known:
+                on_list = frozenset([g for g in c.groups if g >= 0 and found >> g & 1])
+                known[found] = candidates(op, c.groups, on_list, size, uniform)
+            out.append(known[found])
+        allowed = tuple(out)
+        if allowed not in choices.numbers:
+            choices.numbers[allowed] = len(choices.found)
+            choices.found.append(allowed)
+        return choices.numbers[allowed]
 
     def _work(self, op_class: int, a: Assignment) -> OpWork:
         c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)

@@ -47,6 +47,10 @@ class Assignment(NamedTuple):
         return reduced(self.results[result], self.partial, wanted)
 
 
+_Around = tuple[tuple[Sharding, ...], tuple[Sharding, ...], tuple[bool, ...]]
+"""How an op's operands lie and its results must, and which operands are free."""
+
+
 class Problem(NamedTuple):
     """All that an op's assignment depends on; equal problems have equal answers.
 
@@ -71,6 +75,13 @@ class Way(NamedTuple):
     work_seconds: float
 
 
+class _Weighed(NamedTuple):
+    """What each of the ways takes, with the moves before and after it, and what was chosen of them by its number."""
+
+    seconds: NDArray[np.float64]
+    assignments: dict[int, Assignment]
+
+
 class Ways:
     """The ways to run the ops of a class, and what each of their tensors costs in each of them.
 
@@ -89,6 +100,8 @@ class Ways:
         self.factors = np.array([way.factors for way in ways])
         self.count = factors
         self.moved: dict[tuple[int, Sharding], NDArray[np.float64]] = {}
+        self.weighed: dict[_Around, _Weighed] = {}
+        self._distinct: dict[int, tuple[list[int], NDArray[np.intp]]] = {}
         self.allowed: dict[tuple[tuple[int, ...], ...], NDArray[np.intp] | None] = {}
 
     def among(self, candidates: tuple[tuple[int, ...], ...]) -> NDArray[np.intp] | None:
@@ -102,27 +115,52 @@ class Ways:
             self.allowed[candidates] = None if inside.all() else np.flatnonzero(inside)
         return self.allowed[candidates]
 
+    def distinct(self, t: int) -> tuple[list[int], NDArray[np.intp]]:
+        """The numbers of ways that differ in a tensor, and for each of the ways which of them it is like."""
+        if t not in self._distinct:
+            count = len(self.ways[0].operands)
+            numbers: dict[object, int] = {}
+            of_way, first = [], []
+            for w, way in enumerate(self.ways):
+                key = way.operands[t] if t < count else (way.results[t - count], way.partial)
+                if key not in numbers:
+                    numbers[key] = len(numbers)
+                    first.append(w)
+                of_way.append(numbers[key])
+            self._distinct[t] = first, np.array(of_way)
+        return self._distinct[t]
+
 
 class Assigner:
     """Chooses how ops run on a mesh. What was worked out once, for a class of ops or for a tensor, is remembered."""
 
     def __init__(self, mesh: MeshShape, prices: Prices) -> None:
         self.mesh, self.prices = mesh, prices
-        self._known: dict[Problem, Assignment] = {}
         self._all_ways: dict[tuple[int, Outlook], Ways | None] = {}
         self._some_ways: dict[tuple[int, Outlook, tuple[tuple[int, ...], ...]], Ways] = {}
         self._lines: dict[_Change, tuple[float, float]] = {}
         self._moves: dict[tuple[float, _Change], tuple[tuple[Move, ...], float]] = {}
 
     def assign(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
-        """The cheapest way to run an op; ``shapes`` are shape and type of its operands, then results."""
-        known = self._known.get(problem)
+        """The cheapest way to run an op; ``shapes`` are shape and type of its operands, then results.
+
+        The same assignment is the same object, which stays as long as the assigner does.
+        """
+        ways = self._ways(op, problem, shapes)
+        around = (problem.operands, problem.results, problem.free)
+        weighed = ways.weighed.get(around)
+        if weighed is None:
+            weighed = ways.weighed[around] = _Weighed(self._all_seconds(ways, problem), {})
+        seconds, allowed = weighed.seconds, ways.among(problem.candidates)
+        # No axis at all is the first of the ways: of equals, the one that splits least.
+        number = int(seconds.argmin()) if allowed is None else int(allowed[seconds[allowed].argmin()])
+        known = weighed.assignments.get(number)
         if known is None:
-            known = self._known[problem] = self._cheapest(op, problem, shapes)
+            known = self._assignment(ways, number, problem, float(seconds[number]))
+            weighed.assignments[number] = known
         return known
 
-    def _cheapest(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
-        ways = self._ways(op, problem, shapes)
+    def _all_seconds(self, ways: Ways, problem: Problem) -> NDArray[np.float64]:
         count = len(problem.operands)
         seconds = ways.work
         for t, sharding in enumerate((*problem.operands, *problem.results)):
@@ -131,23 +169,15 @@ class Assigner:
                 if moved is None:
                     moved = ways.moved[t, sharding] = self._seconds(ways, t, count, sharding)
                 seconds = seconds + moved
-        allowed = ways.among(problem.candidates)
-        seconds = seconds.round(_DECIMALS)  # or equals would differ by how they were added up
-        # No axis at all is the first of the ways: of equals, the one that splits least.
-        number = int(seconds.argmin()) if allowed is None else int(allowed[seconds[allowed].argmin()])
-        best = ways.ways[number]
-        found = list(self._around(best, problem, ways))
+        return seconds.round(_DECIMALS)  # or equals would differ by how they were added up
+
+    def _assignment(self, ways: Ways, number: int, problem: Problem, seconds: float) -> Assignment:
+        way, count = ways.ways[number], len(problem.operands)
+        found = list(self._around(way, problem, ways))
         moves = tuple([moves for moves, _ in found])
         after_seconds = sum([seconds for _, seconds in found[count:]])
         return Assignment(
-            best.factors,
-            best.operands,
-            best.results,
-            best.partial,
-            moves[:count],
-            moves[count:],
-            after_seconds,
-            float(seconds[number]),
+            way.factors, way.operands, way.results, way.partial, moves[:count], moves[count:], after_seconds, seconds
         )
 
     def _ways(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Ways:
@@ -188,15 +218,16 @@ class Assigner:
     def _seconds(self, ways: Ways, t: int, count: int, sharding: Sharding) -> NDArray[np.float64]:
         """Of moving a tensor that lies, or must lie, in this way, for each of the ways."""
         known = self._lines
+        first, like = ways.distinct(t)
         out = []
-        for way in ways.ways:
+        for way in [ways.ways[number] for number in first]:
             change = _before(sharding, way.operands[t]) if t < count else _after(way, ways.outlook, t - count, sharding)
             if change.have == change.want and not change.partial:
                 out.append(0.0)
             else:
                 start, slope = known.get(change) or self._line(change)
                 out.append(start + slope * self._size(ways, t, change))
-        return np.array(out)
+        return np.array(out)[like]
 
     def _line(self, change: _Change) -> tuple[float, float]:
         """Seconds of a move by the tensor's bytes, which are a straight line: for none, and for each."""

@@ -102,6 +102,7 @@ def partition_program(
     free = program.free.tolist()
     assigner = assigner or Assigner(mesh, prices)
     allowed: dict[tuple[int, tuple[int, ...]], tuple[tuple[int, ...], ...]] = {}
+    known: dict[Problem, Assignment] = {}
     assignments: list[Assignment | None] = []
     for o, op in enumerate(program.ops):
         if not op.rule.tensors:
@@ -122,6 +123,8 @@ def partition_program(
             tuple([free[v] for v in op.operands]),
             choice,
         )
-        tensors = [(program.values[v].shape, program.values[v].dtype) for v in (*op.operands, *op.results)]
-        assignments.append(assigner.assign(op, problem, tensors))
+        if problem not in known:
+            tensors = [(program.values[v].shape, program.values[v].dtype) for v in (*op.operands, *op.results)]
+            known[problem] = assigner.assign(op, problem, tensors)
+        assignments.append(known[problem])
     return Partitioned(places, mesh, state, tuple(values), tuple(assignments))
