@@ -54,15 +54,14 @@ def shardy_seconds(module: ReadModule, plan: Plan) -> float:
     for op, outlook in zip(program.ops, program.outlooks, strict=True):
         sharers[op.source] = max(sharers.get(op.source, 1), outlook.sharers)
         if outlook.rounds:
-            parts[op.source] = prices.moved_part(program.values[op.operands[0]].dtype)
+            parts[op.source] = prices.rounding(program.values[op.operands[0]].dtype)
 
-    def sent(c: ShardyCollective) -> float:
-        return c.bytes * (1.0 if c.kind in (ALL_REDUCE, REDUCE_SCATTER) else parts.get(c.source, 1.0))
+    def move(c: ShardyCollective) -> Move:
+        sums = c.kind in (ALL_REDUCE, REDUCE_SCATTER)
+        part = 1.0 if sums else parts.get(c.source, 1.0)
+        return Move(c.kind, c.axes, c.bytes, sharers.get(c.source, 1), part, c.in_place)
 
-    return sum(
-        prices.move_seconds(Move(c.kind, c.axes, sent(c), sharers.get(c.source, 1))) * c.times
-        for c in explicit_collectives(module, plan.partitioned)
-    )
+    return sum(prices.move_seconds(move(c)) * c.times for c in explicit_collectives(module, plan.partitioned))
 
 
 def by_compiler(plans: Sequence[Plan], on: str, progress: bool | None) -> Plan:

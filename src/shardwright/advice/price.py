@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from shardwright.advice.draft import Draft
 from shardwright.advice.finish import ChangedPlaces
 from shardwright.cost import Cost, CostModel
-from shardwright.cost.model import Family, Lists
 from shardwright.spmd.collectives import local_bytes
 from shardwright.spmd.shardings import shard_value
 from shardwright.spmd.state import State
@@ -16,7 +13,8 @@ from shardwright.spmd.state import State
 def price(model: CostModel, places: ChangedPlaces, state: State) -> Cost:
     """What a changed program costs in a state of the model's program, with what the model has weighed already."""
     whole = tuple([frozenset([places.numbers[v] for v in values if v in places.numbers]) for values in state.whole])
-    return _Once(places, model.mesh, model.device, whole, assigner=model.assigner).price(state.lists)
+    once = _Once(places, model.mesh, model.device, whole, assigner=model.assigner)
+    return once.price(once.view(state.lists))
 
 
 def least_bytes(model: CostModel, draft: Draft, state: State) -> float:
@@ -34,12 +32,5 @@ def least_bytes(model: CostModel, draft: Draft, state: State) -> float:
 class _Once(CostModel):
     """Prices no state before it is asked to."""
 
-    def _find_families(self) -> list[Family]:
-        self._later = super()._find_families()
-        return []
-
-    def price(self, lists: Lists) -> Cost:
-        view = self.view(lists)
-        parts = [family.add_up(view, len(self.at)) for family in self._later]
-        peak = np.sum([part.rows for part in parts], axis=0).max(initial=0)
-        return Cost(sum(p.compute_seconds for p in parts), sum(p.comm_seconds for p in parts), int(peak))
+    def _start(self) -> None:
+        pass

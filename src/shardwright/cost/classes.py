@@ -153,6 +153,19 @@ class Classes:
         return self.program.ops[self.ops.members[number][0]]
 
     @cached_property
+    def groups_of_values(self) -> list[frozenset[int]]:
+        """For each class of values the groups of a state that it sees."""
+        return [frozenset((*c.groups, *c.kept)) - {-1} for c in self.values.keys]
+
+    @cached_property
+    def groups_of_ops(self) -> list[frozenset[int]]:
+        """For each class of ops the groups of a state that it sees: its own, and those of its values."""
+        of_value = self.groups_of_values
+        return [
+            (frozenset(c.groups) - {-1}).union(*[of_value[v] for v in (*c.operands, *c.results)]) for c in self.ops.keys
+        ]
+
+    @cached_property
     def ops_of_kernel(self) -> dict[int, list[int]]:
         """The ops of each kernel by its root, without those that any device can make at no cost."""
         members: dict[int, list[int]] = {}

@@ -8,11 +8,43 @@ then one of these two needs at least as much. Along a stack of equal layers that
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwright.cost.classes import Classes
+
 Counts = NDArray[np.int64]
+
+
+class Points(NamedTuple):
+    """Where memory is looked at: the positions, which class of kernel runs there, and how many buffers are alive.
+
+    Buffers are counted by the class of their value and their scale.
+    """
+
+    at: NDArray[np.int64]
+    kinds: NDArray[np.int64]
+    columns: dict[tuple[int, float], Counts]
+
+
+def find_points(classes: Classes) -> Points:
+    """Where the memory of a program is looked at."""
+    kinds, roots = [], []
+    for k, members in enumerate(classes.kernel_classes.members):
+        kinds += [k] * len(members)
+        roots += members
+    if not roots:  # nothing runs, but arguments are held all the same
+        kinds, roots = [-1], [-1]
+    at = np.array([classes.kernels.at[root] if root >= 0 else 0 for root in roots], np.int64)
+    columns: dict[tuple[int, float], list[tuple[int, int]]] = {}
+    for buffer in classes.buffers.temporary:
+        columns.setdefault((classes.of_value[buffer.value], buffer.scale), []).append((buffer.start, buffer.end))
+    counts = [coverage(at, *zip(*spans, strict=True)) for spans in columns.values()]
+    left = extreme_points(at, kinds, counts)
+    alive = {key: column[left] for key, column in zip(columns, counts, strict=True)}
+    return Points(at[left], np.array(kinds)[left], alive)
 
 
 def coverage(at: NDArray[np.int64], starts: Iterable[int], ends: Iterable[int]) -> Counts:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardwright.cost.communication import collective_seconds
+from shardwright.cost.compute import RELAYOUT_SLOTS, SMALL_TILE_SLOTS
 from shardwright.devices import AxisLink, Device, Part, axis_parts, joined
 from shardwright.ir.program import Op, bits_of
-from shardwright.spmd.collectives import Move
+from shardwright.spmd.collectives import ALL_GATHER, ALL_TO_ALL, Move
 from shardwright.spmd.state import MeshShape
 
-
-# A TPU product whose partial sums are scattered is a loop over the parts of its result. Each part is written, and read and
-# written again when it is added to what came from the neighbour, in time of its own: five times its bytes, by the
-# compiler's cycles on v5e (2.28 ms for an f32[8192,8192] of 16,384 rows on 16 devices that take 0.70 ms without; 0.90 for
-# a bf16[2048,8192] of 65,536 rows, that take 0.70).
+# A TPU product whose partial sums are scattered is a loop over the parts of its result. Each part is written, and read
+# and written again when it is added to what came from the neighbour, in time of its own: five times its bytes, by the
+# compiler's cycles on v5e (2.28 ms for an f32[8192,8192] of 16,384 rows on 16 devices, 0.70 without; 0.90 for a
+# bf16[2048,8192] of 65,536 rows, 0.70 without).
 _LOOP_PASSES = 5
 
 
@@ -41,10 +42,25 @@ class DevicePrices:
         if found is None:
             parts = joined(part for a in move.axes for part in self.parts[a])
             found = self._over[move.axes] = ([p.link for p in parts], [p.size for p in parts])
-        return collective_seconds(move.kind, move.bytes, *found, move.sharers)
+        sent = move.bytes * move.rounding
+        return collective_seconds(move.kind, sent, *found, move.sharers) + self._copy_seconds(move, sent)
 
-    def moved_part(self, dtype: str) -> float:
-        """The part of its bytes that an operand of a product has when it is moved, if it may be rounded."""
+    def _copy_seconds(self, move: Move, sent_bytes: float) -> float:
+        """Of copies that bring what was moved into place, on a device that has layouts.
+
+        The TPU compiler copies what goes to another dimension once, and what is gathered along two dimensions at once
+        twice, once into tiles of few rows (its cycles on v5e for 64 MiB of bf16: 0.3 ms, and 1.0).
+        """
+        if self.device.tile is None or not self.device.vector_ops_per_second:
+            return 0.0
+        slots = RELAYOUT_SLOTS if move.kind == ALL_TO_ALL else 0.0
+        if move.kind == ALL_GATHER and not move.in_place:
+            slots = RELAYOUT_SLOTS + SMALL_TILE_SLOTS
+        n = math.prod(self._over[move.axes][1])
+        return 2 * slots * sent_bytes * n / (n - 1) / self.device.vector_ops_per_second if slots else 0.0
+
+    def rounding(self, dtype: str) -> float:
+        """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
         return 16 / bits_of(dtype) if dtype == "f32" and self.device.platform == "tpu" else 1.0
 
     def loop_seconds(self, local_bytes: float) -> float:

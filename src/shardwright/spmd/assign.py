@@ -49,6 +49,10 @@ class Assignment(NamedTuple):
         return reduced(self.results[result], self.partial, wanted)
 
 
+_Around = tuple[tuple[Sharding, ...], tuple[Sharding, ...], tuple[bool, ...]]
+"""How an op's operands lie and its results must, and which operands are free."""
+
+
 class Problem(NamedTuple):
     """All that an op's assignment depends on; equal problems have equal answers.
 
@@ -73,6 +77,13 @@ class Way(NamedTuple):
     work_seconds: float
 
 
+class _Weighed(NamedTuple):
+    """What each of the ways takes, with the moves before and after it, and what was chosen of them by its number."""
+
+    seconds: NDArray[np.float64]
+    assignments: dict[int, Assignment]
+
+
 class Ways:
     """The ways to run the ops of a class, and what each of their tensors costs in each of them.
 
@@ -86,18 +97,19 @@ class Ways:
         shapes: Sequence[tuple[tuple[int, ...], str]],
         factors: int,
         outlook: Outlook,
-        moved_parts: Sequence[float],
+        rounding: Sequence[float],
     ) -> None:
         self.ways = ways
         self.outlook = outlook
         self.shapes = [shape for shape, _ in shapes]
-        self.sizes = [
-            math.prod(shape) * bits_of(dtype) / 8 * part for (shape, dtype), part in zip(shapes, moved_parts, strict=True)
-        ]
+        self.sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
+        self.rounding = rounding
         self.work = np.array([way.work_seconds for way in ways])
         self.factors = np.array([way.factors for way in ways])
         self.count = factors
         self.moved: dict[tuple[int, Sharding], NDArray[np.float64]] = {}
+        self.weighed: dict[_Around, _Weighed] = {}
+        self._distinct: dict[int, tuple[list[int], NDArray[np.intp]]] = {}
         self.allowed: dict[tuple[tuple[int, ...], ...], NDArray[np.intp] | None] = {}
 
     def among(self, candidates: tuple[tuple[int, ...], ...]) -> NDArray[np.intp] | None:
@@ -111,27 +123,52 @@ class Ways:
             self.allowed[candidates] = None if inside.all() else np.flatnonzero(inside)
         return self.allowed[candidates]
 
+    def distinct(self, t: int) -> tuple[list[int], NDArray[np.intp]]:
+        """The numbers of ways that differ in a tensor, and for each of the ways which of them it is like."""
+        if t not in self._distinct:
+            count = len(self.ways[0].operands)
+            numbers: dict[object, int] = {}
+            of_way, first = [], []
+            for w, way in enumerate(self.ways):
+                key = way.operands[t] if t < count else (way.results[t - count], way.partial)
+                if key not in numbers:
+                    numbers[key] = len(numbers)
+                    first.append(w)
+                of_way.append(numbers[key])
+            self._distinct[t] = first, np.array(of_way)
+        return self._distinct[t]
+
 
 class Assigner:
     """Chooses how ops run on a mesh. What was worked out once, for a class of ops or for a tensor, is remembered."""
 
     def __init__(self, mesh: MeshShape, prices: Prices) -> None:
         self.mesh, self.prices = mesh, prices
-        self._known: dict[Problem, Assignment] = {}
         self._all_ways: dict[tuple[int, Outlook], Ways | None] = {}
         self._some_ways: dict[tuple[int, Outlook, tuple[tuple[int, ...], ...]], Ways] = {}
         self._lines: dict[_Change, tuple[float, float]] = {}
         self._moves: dict[tuple[float, _Change], tuple[tuple[Move, ...], float]] = {}
 
     def assign(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
-        """The cheapest way to run an op; ``shapes`` are shape and type of its operands, then results."""
-        known = self._known.get(problem)
+        """The cheapest way to run an op; ``shapes`` are shape and type of its operands, then results.
+
+        The same assignment is the same object, which stays as long as the assigner does.
+        """
+        ways = self._ways(op, problem, shapes)
+        around = (problem.operands, problem.results, problem.free)
+        weighed = ways.weighed.get(around)
+        if weighed is None:
+            weighed = ways.weighed[around] = _Weighed(self._all_seconds(ways, problem), {})
+        seconds, allowed = weighed.seconds, ways.among(problem.candidates)
+        # No axis at all is the first of the ways: of equals, the one that splits least.
+        number = int(seconds.argmin()) if allowed is None else int(allowed[seconds[allowed].argmin()])
+        known = weighed.assignments.get(number)
         if known is None:
-            known = self._known[problem] = self._cheapest(op, problem, shapes)
+            known = self._assignment(ways, number, problem, float(seconds[number]))
+            weighed.assignments[number] = known
         return known
 
-    def _cheapest(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
-        ways = self._ways(op, problem, shapes)
+    def _all_seconds(self, ways: Ways, problem: Problem) -> NDArray[np.float64]:
         count = len(problem.operands)
         seconds = ways.work
         for t, sharding in enumerate((*problem.operands, *problem.results)):
@@ -140,29 +177,28 @@ class Assigner:
                 if moved is None:
                     moved = ways.moved[t, sharding] = self._seconds(ways, t, count, sharding)
                 seconds = seconds + moved
-        allowed = ways.among(problem.candidates)
-        seconds = seconds.round(_DECIMALS)  # or equals would differ by how they were added up
-        # No axis at all is the first of the ways: of equals, the one that splits least.
-        number = int(seconds.argmin()) if allowed is None else int(allowed[seconds[allowed].argmin()])
-        best = ways.ways[number]
-        found = list(self._around(best, problem, ways))
+        return seconds.round(_DECIMALS)  # or equals would differ by how they were added up
+
+    def _assignment(self, ways: Ways, number: int, problem: Problem, seconds: float) -> Assignment:
+        way, count = ways.ways[number], len(problem.operands)
+        found = list(self._around(way, problem, ways))
         moves = tuple([moves for moves, _ in found])
         after_seconds = sum([seconds for _, seconds in found[count:]])
         loop_seconds = sum(
-            [self._loop_seconds(ways, count + k, best, want) for k, want in enumerate(problem.results)]
-            if best.partial and ways.outlook.product
+            [self._loop_seconds(ways, count + k, way, want) for k, want in enumerate(problem.results)]
+            if way.partial and ways.outlook.product
             else []
         )
         return Assignment(
-            best.factors,
-            best.operands,
-            best.results,
-            best.partial,
+            way.factors,
+            way.operands,
+            way.results,
+            way.partial,
             moves[:count],
             moves[count:],
             after_seconds,
             loop_seconds,
-            float(seconds[number]),
+            seconds,
         )
 
     def _ways(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Ways:
@@ -199,7 +235,7 @@ class Assigner:
             len(op.rule.sizes),
             outlook,
             [
-                self.prices.moved_part(dtype) if outlook.rounds and t < len(op.operands) else 1.0
+                self.prices.rounding(dtype) if outlook.rounds and t < len(op.operands) else 1.0
                 for t, (_, dtype) in enumerate(shapes)
             ],
         )
@@ -207,9 +243,14 @@ class Assigner:
     def _seconds(self, ways: Ways, t: int, count: int, sharding: Sharding) -> NDArray[np.float64]:
         """Of moving a tensor that lies, or must lie, in this way, for each of the ways."""
         known = self._lines
+        first, like = ways.distinct(t)
         out = []
-        for way in ways.ways:
-            change = _before(sharding, way.operands[t]) if t < count else _after(way, ways.outlook, t - count, sharding)
+        for way in [ways.ways[number] for number in first]:
+            change = (
+                _before(sharding, way.operands[t], ways.rounding[t])
+                if t < count
+                else _after(way, ways.outlook, t - count, sharding)
+            )
             if change.have == change.want and not change.partial:
                 out.append(0.0)
             else:
@@ -217,7 +258,7 @@ class Assigner:
                 out.append(start + slope * self._size(ways, t, change))
                 if t >= count and ways.outlook.product:
                     out[-1] += self._loop_seconds(ways, t, way, sharding)
-        return np.array(out)
+        return np.array(out)[like]
 
     def _loop_seconds(self, ways: Ways, t: int, way: Way, want: Sharding) -> float:
         """Of making a product a loop, which is done if all of its partial sums are scattered."""
@@ -240,7 +281,7 @@ class Assigner:
             if free or have == want:
                 yield _NOTHING
             else:
-                change = _before(have, want)
+                change = _before(have, want, ways.rounding[t])
                 size = self._size(ways, t, change)
                 yield known.get((size, change)) or self._move(size, change)
         for k, (have, want) in enumerate(zip(way.results, problem.results, strict=True)):
@@ -256,8 +297,10 @@ class Assigner:
         return ways.sizes[t] * moved_padding(ways.shapes[t], change.have, change.want, self.mesh)
 
     def _move(self, size: float, change: _Change) -> tuple[tuple[Move, ...], float]:
-        have, partial, want, sharers, narrowing = change
+        have, partial, want, sharers, narrowing, rounding = change
         moves = reduce_partial(size, have, partial, want, self.mesh, sharers=sharers, narrowing=narrowing)
+        if rounding != 1:
+            moves = tuple([move._replace(rounding=rounding) for move in moves])
         found = self._moves[size, change] = (moves, sum(self.prices.move_seconds(m) for m in moves))
         return found
 
@@ -290,17 +333,18 @@ class Assigner:
 
 
 class _Change(NamedTuple):
-    """From a sharding, and partial sums, to another; the rest is of the ``Outlook``."""
+    """From a sharding, and partial sums, to another; the rest is of the ``Outlook``, or of an operand's type."""
 
     have: Sharding
     partial: tuple[int, ...]
     want: Sharding
     sharers: int
     narrowing: float
+    rounding: float = 1.0
 
 
-def _before(have: Sharding, want: Sharding) -> _Change:
-    return _Change(have, (), want, 1, 1.0)
+def _before(have: Sharding, want: Sharding, rounding: float) -> _Change:
+    return _Change(have, (), want, 1, 1.0, rounding)
 
 
 def _after(way: Way, outlook: Outlook, result: int, want: Sharding) -> _Change:

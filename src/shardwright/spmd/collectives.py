@@ -18,13 +18,17 @@ ALL_TO_ALL, PERMUTE = "all-to-all", "collective-permute"
 class Move(NamedTuple):
     """One collective on one tensor: its kind, the axes it runs over, and the bytes that each device sends.
 
-    ``sharers`` collectives are made one by the compiler and share the latency.
+    ``sharers`` collectives are made one by the compiler and share the latency. ``rounding`` is the part of the bytes
+    that is left where the compiler rounds the tensor first. ``in_place`` is false where parts of several dimensions
+    are gathered at once, and have to be copied to where they belong.
     """
 
     kind: str
     axes: tuple[int, ...]
     bytes: float
     sharers: int = 1
+    rounding: float = 1.0
+    in_place: bool = True
 
 
 def local_bytes(total_bytes: float, sharding: Sharding, mesh: MeshShape) -> float:
@@ -61,7 +65,8 @@ def reshard(total_bytes: float, have: Sharding, want: Sharding, mesh: MeshShape)
     if gone:
         n = mesh.ways(gone)
         size *= n
-        moves.append(Move(ALL_GATHER, gone, size * (n - 1) / n))
+        one_dimension = len({place_have[axis] for axis in gone}) == 1
+        moves.append(Move(ALL_GATHER, gone, size * (n - 1) / n, in_place=one_dimension))
     return tuple(moves)
 
 

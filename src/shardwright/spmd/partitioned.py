@@ -19,7 +19,7 @@ class Collective:
     """One collective that a state implies.
 
     ``bytes`` is what each device sends, once; ``times`` how often it runs. ``where`` is "use" (an operand is brought to
-    what the op wants), "result" or "border" (of a loop or branch). ``sharers`` of its kind are made one.
+    what the op wants), "result" or "border" (of a loop or branch). The rest is of the ``Move``.
     """
 
     kind: str
@@ -31,6 +31,8 @@ class Collective:
     where: str
     source: Source
     sharers: int = 1
+    rounding: float = 1.0
+    in_place: bool = True
 
     @property
     def total_bytes(self) -> float:
@@ -71,7 +73,7 @@ class Partitioned:
                     axes = tuple(self.mesh.names[a] for a in move.axes)
                     source = program.ops[o].source
                     times = repeats[o]
-                    out.append(Collective(move.kind, axes, move.bytes, times, value, o, where, source, move.sharers))
+                    out.append(Collective(move.kind, axes, move.bytes, times, value, o, where, source, *move[3:]))
 
         seen: set[tuple[int, int, Sharding]] = set()
         for o, (op, assignment) in enumerate(zip(program.ops, self.assignments, strict=True)):
@@ -102,6 +104,7 @@ def partition_program(
     free = program.free.tolist()
     assigner = assigner or Assigner(mesh, prices)
     allowed: dict[tuple[int, tuple[int, ...]], tuple[tuple[int, ...], ...]] = {}
+    known: dict[Problem, Assignment] = {}
     assignments: list[Assignment | None] = []
     for o, op in enumerate(program.ops):
         if not op.rule.tensors:
@@ -122,6 +125,8 @@ def partition_program(
             tuple([free[v] for v in op.operands]),
             choice,
         )
-        tensors = [(program.values[v].shape, program.values[v].dtype) for v in (*op.operands, *op.results)]
-        assignments.append(assigner.assign(op, problem, tensors))
+        if problem not in known:
+            tensors = [(program.values[v].shape, program.values[v].dtype) for v in (*op.operands, *op.results)]
+            known[problem] = assigner.assign(op, problem, tensors)
+        assignments.append(known[problem])
     return Partitioned(places, mesh, state, tuple(values), tuple(assignments))

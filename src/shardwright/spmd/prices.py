@@ -14,8 +14,8 @@ class Prices(Protocol):
     def move_seconds(self, move: Move) -> float:
         """Of a collective."""
 
-    def moved_part(self, dtype: str) -> float:
-        """The part of its bytes that an operand of a product has when it is moved, if it may be rounded."""
+    def rounding(self, dtype: str) -> float:
+        """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
 
     def loop_seconds(self, local_bytes: float) -> float:
         """Of making a product a loop that scatters its partial sums, of so many bytes on each device."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 AGREEMENT = 0.10
 _AXIS = re.compile(r'"([^"]+)"(?::\(\d+\)(\d+))?')
 """An axis by its name, or a part of one: ``"x":(1)2``."""
+_DIMENSION = re.compile(r'\{[^{}]*"[^{}]*\}')
+"""The axes of a dimension that has any."""
 EXPLICIT = "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives)"
 _PIPELINE = f"sdy-propagation-pipeline,{EXPLICIT}"
 _KINDS = {
@@ -40,7 +42,7 @@ _KINDS = {
 class ShardyCollective:
     """A collective in Shardy's program: ``bytes`` that each device sends, once, and how often.
 
-    ``axes`` are numbers of the mesh's axes.
+    ``axes`` are numbers of the mesh's axes; ``in_place`` as that of a ``Move``.
     """
 
     kind: str
@@ -48,6 +50,7 @@ class ShardyCollective:
     bytes: float
     times: int
     source: Source
+    in_place: bool = True
 
     @property
     def total_bytes(self) -> float:
@@ -95,7 +98,8 @@ def read_collectives(module: Any, partitioned: Partitioned) -> tuple[ShardyColle
             if op.name in _KINDS:
                 for kind, axes, sent in _sent(op, partitioned.mesh):
                     if sent:
-                        out.append(ShardyCollective(kind, axes, sent, times, sources.of(op.location, caller)))
+                        source = sources.of(op.location, caller)
+                        out.append(ShardyCollective(kind, axes, sent, times, source, _in_place(op)))
             elif op.name == "func.call":
                 callee = functions[_jax.ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
                 visit(callee.regions[0].blocks[0], times, sources.of(op.location, caller))
@@ -147,6 +151,12 @@ def _sent(op: Any, mesh: MeshShape) -> list[tuple[str, tuple[int, ...], float]]:
             (ALL_REDUCE, numbers(others), 2 * local / n * (m - 1) / m),
         ]
     return [(kind, tuple(range(len(mesh.names))), local)]
+
+
+def _in_place(op: Any) -> bool:
+    """Unless it gathers along several dimensions."""
+    gathered = str(op.attributes["gathering_axes"]) if "gathering_axes" in op.attributes else ""
+    return len(_DIMENSION.findall(gathered)) < 2
 
 
 def _axes(op: Any, attribute: str) -> set[tuple[str, str]]:
