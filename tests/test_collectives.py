@@ -57,7 +57,7 @@ def test_reshard(have, want, moves):
             ((Y,), ()),
             (X,),
             ((X, Y), ()),
-            [Move("reduce-scatter", (X,), 400 * 3 / 4), Move("collective-permute", (Y, X), 100)],
+            [Move("reduce-scatter", (X,), 400 * 3 / 4, scale=2.0), Move("collective-permute", (Y, X), 100)],
         ),
     ],
 )

@@ -158,7 +158,7 @@ def _counted(model: CostModel, partitioned: Partitioned) -> Iterator[Collective]
 
 def _priced(model: CostModel, c: Collective, partitioned: Partitioned) -> CollectiveCost:
     axes = tuple(partitioned.mesh.names.index(a) for a in c.axes)
-    seconds = model.prices.move_seconds(Move(c.kind, axes, c.bytes, c.sharers, c.rounding, c.in_place)) * c.times
+    seconds = model.prices.move_seconds(Move(c.kind, axes, c.bytes, c.sharers, c.scale, c.in_place)) * c.times
     tensor = str(partitioned.program.values[c.value])
     return CollectiveCost(c.kind, c.axes, c.bytes, c.times, seconds, tensor, c.where, c.source)
 

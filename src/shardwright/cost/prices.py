@@ -42,7 +42,7 @@ class DevicePrices:
         if found is None:
             parts = joined(part for a in move.axes for part in self.parts[a])
             found = self._over[move.axes] = ([p.link for p in parts], [p.size for p in parts])
-        sent = move.bytes * move.rounding
+        sent = move.bytes * move.scale
         return collective_seconds(move.kind, sent, *found, move.sharers) + self._copy_seconds(move, sent)
 
     def _copy_seconds(self, move: Move, sent_bytes: float) -> float:

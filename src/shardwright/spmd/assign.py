@@ -261,11 +261,12 @@ class Assigner:
         return np.array(out)[like]
 
     def _loop_seconds(self, ways: Ways, t: int, way: Way, want: Sharding) -> float:
-        """Of making a product a loop, which is done if all of its partial sums are scattered."""
-        wanted = {axis for axes in want for axis in axes}
-        if not way.partial or not wanted.issuperset(way.partial):
+        """Of making a product a loop, which is done if all of its partial sums are scattered along new dimensions."""
+        have = way.results[t - len(way.operands)]
+        onto = {axis for axes, wanted in zip(have, want, strict=True) if not axes for axis in wanted}
+        if not way.partial or not onto.issuperset(way.partial):
             return 0.0
-        return self.prices.loop_seconds(local_bytes(ways.sizes[t], way.results[t - len(way.operands)], self.mesh))
+        return self.prices.loop_seconds(local_bytes(ways.sizes[t], have, self.mesh))
 
     def _line(self, change: _Change) -> tuple[float, float]:
         """Seconds of a move by the tensor's bytes, which are a straight line: for none, and for each."""
@@ -300,7 +301,7 @@ class Assigner:
         have, partial, want, sharers, narrowing, rounding = change
         moves = reduce_partial(size, have, partial, want, self.mesh, sharers=sharers, narrowing=narrowing)
         if rounding != 1:
-            moves = tuple([move._replace(rounding=rounding) for move in moves])
+            moves = tuple([move._replace(scale=rounding) for move in moves])
         found = self._moves[size, change] = (moves, sum(self.prices.move_seconds(m) for m in moves))
         return found
 

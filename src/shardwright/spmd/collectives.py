@@ -18,16 +18,16 @@ ALL_TO_ALL, PERMUTE = "all-to-all", "collective-permute"
 class Move(NamedTuple):
     """One collective on one tensor: its kind, the axes it runs over, and the bytes that each device sends.
 
-    ``sharers`` collectives are made one by the compiler and share the latency. ``rounding`` is the part of the bytes
-    that is left where the compiler rounds the tensor first. ``in_place`` is false where parts of several dimensions
-    are gathered at once, and have to be copied to where they belong.
+    ``sharers`` collectives are made one by the compiler and share the latency. ``scale``: the compiler will move this
+    many times the bytes, fewer where it rounds the tensor first, more where it does not scatter what it could.
+    ``in_place`` is false where parts of several dimensions are gathered at once, and are copied to where they belong.
     """
 
     kind: str
     axes: tuple[int, ...]
     bytes: float
     sharers: int = 1
-    rounding: float = 1.0
+    scale: float = 1.0
     in_place: bool = True
 
 
@@ -105,13 +105,26 @@ def reduce_partial(
     onto = tuple(axis for axis in partial if axis in wanted)
     if onto:
         n = mesh.ways(onto)
-        moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n))
+        moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=_scattering(have, partial, want)))
         size /= n
     rest = tuple(axis for axis in partial if axis not in wanted)
     if rest:
         n = mesh.ways(rest)
         moves.append(Move(ALL_REDUCE, rest, 2 * size * (n - 1) / n, sharers))
     return (*moves, *reshard(total_bytes * narrowing, reduced(have, partial, want), want, mesh))
+
+
+def _scattering(have: Sharding, partial: tuple[int, ...], want: Sharding) -> float:
+    """How much a reduce-scatter moves of what it should.
+
+    XLA's partitioner does not scatter onto a dimension that lies along a later axis of the mesh already: it reduces
+    the whole part, and takes its slice (compiled for v5e, with Shardy's and with plain constraints).
+    """
+    late = any(
+        axes and any(axis in partial and axis < max(axes) for axis in wanted)
+        for axes, wanted in zip(have, want, strict=True)
+    )
+    return 2.0 if late else 1.0
 
 
 def reduced(have: Sharding, partial: tuple[int, ...], want: Sharding) -> Sharding:

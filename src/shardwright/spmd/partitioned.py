@@ -31,7 +31,7 @@ class Collective:
     where: str
     source: Source
     sharers: int = 1
-    rounding: float = 1.0
+    scale: float = 1.0
     in_place: bool = True
 
     @property
