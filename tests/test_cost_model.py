@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import shardwright as sw
 from random_programs import programs
 from shardwright.cost import CostModel, DevicePrices
-from shardwright.cost.model import project
+from shardwright.cost.views import Projections
 from shardwright.devices import find_device
 from shardwright.models import build
 from shardwright.spmd import Entry, MeshShape, Places, State, partition_program
@@ -40,8 +40,11 @@ def check(analysis: sw.Analysis, seed: int, steps: int, device: str = "tpu-v5e")
         assert found.peak_bytes == fresh.peak_bytes
         assert found.compute_seconds == pytest.approx(fresh.compute_seconds, rel=1e-12)
         assert found.comm_seconds == pytest.approx(fresh.comm_seconds, rel=1e-12, abs=1e-18)
-        collectives = partition_program(places, MESH, state, DevicePrices.of(find_device(device), MESH)).collectives
-        assert bool(collectives) == (found.comm_seconds > 0)
+        partitioned = partition_program(places, MESH, state, DevicePrices.of(find_device(device), MESH))
+        assert bool(partitioned.collectives) == (found.comm_seconds > 0)
+        by_class = walked.partitioned(state)
+        assert by_class.values == partitioned.values
+        assert by_class.assignments == partitioned.assignments
 
 
 @pytest.mark.parametrize("model", ["gpt", "moe", "gns", "itx"])
@@ -58,7 +61,14 @@ def test_a_walk_ends_where_a_leap_does_on_random_programs(program, seed):
 
 def test_projections_keep_order_and_axes():
     a, b, c = Entry(0, ()), Entry(1, (1,)), Entry(2, ())
-    assert project(((a, b, c), (c, a)), frozenset({0, 2})) == ((a, c), (c, a))
+    outer, middle = Projections([frozenset({0, 2}), frozenset({1})]).seen(((a, b, c), (c, a)))
+    assert outer[0] != outer[1] and middle[0] != middle[1]  # a, c and c, a; b and nothing
+    views = Projections([frozenset({0, 2})])
+    assert views.seen(((a, b, c), (c, a))) == views.seen(((a, c), (c, b, a)))
+    assert views.seen(((a, b, c), (c, a))) != views.seen(((c, a), (a, c)))
+    before = views.seen(((a,), (b,)))
+    views.forget()
+    assert views.seen(((a, b), ())) == before
 
 
 def test_only_families_with_the_group_are_priced_again():

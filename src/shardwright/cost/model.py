@@ -24,6 +24,7 @@ from shardwright.cost.views import Lists, Projections, View
 from shardwright.devices import Device
 from shardwright.spmd.assign import Assigner, Assignment
 from shardwright.spmd.collectives import Move
+from shardwright.spmd.partitioned import Partitioned, partition_program, partition_values
 from shardwright.spmd.shardings import Places
 from shardwright.spmd.state import MeshShape, Sharding, State
 
@@ -156,6 +157,19 @@ class CostModel:
             family.forget()
         self._projections.forget()
         self._kept_rows = 0
+
+    def partitioned(self, state: State) -> Partitioned:
+        """The program in a state, class by class: as ``partition_program`` would make it op by op, and far sooner."""
+        classes, view, places = self.classes, self.view(state.lists), self.classes.places
+        if state.whole != self.whole:
+            return partition_program(places, self.mesh, state, self.prices, self.assigner)
+        of_class = [self.sharding(c, view) for c in range(len(classes.values.keys))]
+        values = tuple([of_class[c] for c in classes.of_value])
+        known: dict[int, Assignment] = {}
+        for o, (op, short) in enumerate(zip(places.analysis.program.ops, classes.program.ops, strict=True)):
+            if op.rule.tensors and op.kind == short.kind and op.operands == short.operands:
+                known[o] = self.assignment(classes.of_op[o], view)
+        return partition_values(places, self.mesh, state, values, self.assigner, known)
 
     # What classes cost.
 

@@ -12,6 +12,7 @@ from shardwright.cost.tensors import Tensors
 from shardwright.cost.views import Seen, View, bits
 from shardwright.devices import Device
 from shardwright.ir.outlook import Outlook
+from shardwright.ir.program import Op
 from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates
 from shardwright.spmd.collectives import ALL_REDUCE
 from shardwright.spmd.state import MeshShape
@@ -25,6 +26,9 @@ class OpWork(NamedTuple):
     reads: tuple[float, ...]
     writes: float
 
+
+Allowed = tuple[tuple[int, ...], ...]
+"""For each axis the factors of an op that it may split."""
 
 WorkBySplit = dict[tuple[int, tuple[int, ...]], OpWork]
 """By an op's signature and into how many parts each of its factors is split."""
@@ -46,25 +50,31 @@ class OpPrice:
 class _Choices:
     """The factors that ops of a signature and some groups may split, by which of the groups are on the lists.
 
-    Each choice for all axes has a number: ``found[number]``.
+    ``factors[axis]`` are those that the axis can split at all, with their groups as bits, ``bits[axis]`` all of these.
     """
 
-    __slots__ = ("bits", "by_axis", "found", "known", "numbers")
+    __slots__ = ("bits", "factors", "known")
 
-    def __init__(self, groups: Sequence[int], axes: int) -> None:
-        self.bits = bits(groups)
-        self.by_axis: list[dict[int, tuple[int, ...]]] = [{} for _ in range(axes)]
+    def __init__(self, op: Op, groups: Sequence[int], mesh: MeshShape, padded: frozenset[int]) -> None:
+        every = frozenset(groups) - {-1}
+        self.factors = [
+            [(f, 1 << groups[f]) for f in candidates(op, tuple(groups), every, size, padded)] for size in mesh.sizes
+        ]
+        self.bits = [bits(groups[f] for f, _ in found) for found in self.factors]
         self.known: dict[tuple[int, ...], int] = {}
-        self.found: list[tuple[tuple[int, ...], ...]] = []
-        self.numbers: dict[tuple[tuple[int, ...], ...], int] = {}
+
+    def allowed(self, listed: Sequence[int]) -> Allowed:
+        """The factors that each axis may split, given the groups that are on its list."""
+        return tuple(
+            [
+                tuple([f for f, bit in factors if bit & on_list])
+                for factors, on_list in zip(self.factors, listed, strict=True)
+            ]
+        )
 
 
-class _Kind(NamedTuple):
-    """Classes of ops that differ in their values alone; ``prices`` by choice and the shardings of the values."""
-
-    choices: _Choices
-    prices: dict[tuple[int, ...], OpPrice]
-
+_Kind = dict[tuple[int, ...], Assignment]
+"""How ops of one kind run, by the number of what they may split and those of the shardings of their values."""
 
 PricedOps = tuple[tuple[int, int, dict[Seen, OpPrice]], ...]
 """Some classes of ops, with the set of groups that each sees and its prices by what that sees of a state."""
@@ -88,18 +98,24 @@ class OpPrices:
         self._sets = sets
         self._known: list[dict[Seen, OpPrice]] = [{} for _ in classes.ops.keys]
         self._by_assignment: dict[tuple[int, int], OpPrice] = {}
-        self._kinds = self._find_kinds()
+        self._allowed: list[Allowed] = []
+        self._numbers: dict[Allowed, int] = {}
+        self._choices, self._kinds = self._find_kinds()
 
-    def _find_kinds(self) -> list[_Kind]:
-        """The kind of each class."""
-        axes = len(self.mesh.sizes)
+    def _find_kinds(self) -> tuple[list[_Choices], list[_Kind]]:
+        """For each class what it may split, and its kind: those of a kind run alike where their values lie alike."""
         choices: dict[tuple[int, tuple[int, ...]], _Choices] = {}
-        kinds: dict[tuple[int, tuple[int, ...], tuple[bool, ...], Outlook], _Kind] = {}
-        out = []
-        for c in self.classes.ops.keys:
-            of_groups = choices.setdefault((c.signature, c.groups), _Choices(c.groups, axes))
-            out.append(kinds.setdefault((c.signature, c.groups, c.free, c.outlook), _Kind(of_groups, {})))
-        return out
+        kinds: dict[tuple[int, Outlook, tuple[bool, ...]], _Kind] = {}
+        shape_classes, padded = self.classes.program.shape_classes, self.classes.places.uniform
+        for o, c in enumerate(self.classes.ops.keys):
+            if (c.signature, c.groups) not in choices:
+                found = _Choices(self.classes.op(o), c.groups, self.mesh, padded)
+                choices[c.signature, c.groups] = found
+            kinds.setdefault((shape_classes[c.signature], c.outlook, c.free), {})
+        return (
+            [choices[c.signature, c.groups] for c in self.classes.ops.keys],
+            [kinds[shape_classes[c.signature], c.outlook, c.free] for c in self.classes.ops.keys],
+        )
 
     def among(self, op_classes: Sequence[int]) -> PricedOps:
         """Classes of ops whose prices are asked for together."""
@@ -125,50 +141,39 @@ class OpPrices:
     def _price(self, op_class: int, view: View) -> OpPrice:
         """By the shardings of its values and the factors it may split, in which states that differ may agree."""
         c, kind, number = self.classes.ops.keys[op_class], self._kinds[op_class], self.tensors.number
-        listed = tuple([kind.choices.bits & groups for groups in view.groups])
-        choice = kind.choices.known.get(listed)
-        if choice is None:
-            choice = kind.choices.known[listed] = self._choice(op_class, listed)
-        key = (choice, *[number(v, view) for v in c.operands], *[number(v, view) for v in c.results])
-        found = kind.prices.get(key)
-        if found is None:
-            found = kind.prices[key] = self._worked_out(op_class, kind.choices.found[choice], key[1:])
-        return found
+        allowed = self._allowed_in(self._choices[op_class], view)
+        key = (allowed, *[number(v, view) for v in c.operands], *[number(v, view) for v in c.results])
+        a = kind.get(key)
+        if a is None:
+            a = kind[key] = self._assign(op_class, self._allowed[allowed], key[1:])
+        by_assignment = (c.signature, id(a))  # the assigner keeps it, and gives the same one for the same
+        known = self._by_assignment.get(by_assignment)
+        if known is None:
+            work = self._work(op_class, a)
+            if a.loop_seconds:
+                work = work._replace(matrix_seconds=work.matrix_seconds + a.loop_seconds)
+            known = self._by_assignment[by_assignment] = OpPrice(a, work, self._unmoved_bytes(op_class, a))
+        return known
 
-    def _worked_out(
-        self, op_class: int, allowed: tuple[tuple[int, ...], ...], sharding_numbers: Sequence[int]
-    ) -> OpPrice:
+    def _allowed_in(self, choices: _Choices, view: View) -> int:
+        """The number of what an op may split in a state."""
+        listed = tuple([own & groups for own, groups in zip(choices.bits, view.groups, strict=True)])
+        number = choices.known.get(listed)
+        if number is None:
+            allowed = choices.allowed(listed)
+            number = choices.known[listed] = self._numbers.setdefault(allowed, len(self._allowed))
+            if number == len(self._allowed):
+                self._allowed.append(allowed)
+        return number
+
+    def _assign(self, op_class: int, allowed: Allowed, sharding_numbers: Sequence[int]) -> Assignment:
         c, values = self.classes.ops.keys[op_class], self.classes.values.keys
         count = len(c.operands)
         shardings = tuple([self.tensors.shardings[n] for n in sharding_numbers])
         shape_class = self.classes.program.shape_classes[c.signature]
         problem = Problem(shape_class, c.outlook, shardings[:count], shardings[count:], c.free, allowed)
         shapes = [(values[v].shape, values[v].dtype) for v in (*c.operands, *c.results)]
-        a = self.assigner.assign(self.classes.op(op_class), problem, shapes)
-        key = (c.signature, id(a))  # the assigner keeps it, and gives the same one for the same
-        known = self._by_assignment.get(key)
-        if known is None:
-            work = self._work(op_class, a)
-            if a.loop_seconds:
-                work = work._replace(matrix_seconds=work.matrix_seconds + a.loop_seconds)
-            known = self._by_assignment[key] = OpPrice(a, work, self._unmoved_bytes(op_class, a))
-        return known
-
-    def _choice(self, op_class: int, listed: tuple[int, ...]) -> int:
-        """The number of the choice of factors for each axis, given which of the op's groups are on its list."""
-        c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
-        choices, uniform = self._kinds[op_class].choices, self.classes.places.uniform
-        out = []
-        for found, size, known in zip(listed, self.mesh.sizes, choices.by_axis, strict=True):
-            if found not in known:
-                on_list = frozenset([g for g in c.groups if g >= 0 and found >> g & 1])
-                known[found] = candidates(op, c.groups, on_list, size, uniform)
-            out.append(known[found])
-        allowed = tuple(out)
-        if allowed not in choices.numbers:
-            choices.numbers[allowed] = len(choices.found)
-            choices.found.append(allowed)
-        return choices.numbers[allowed]
+        return self.assigner.assign(self.classes.op(op_class), problem, shapes)
 
     def _work(self, op_class: int, a: Assignment) -> OpWork:
         c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)

@@ -277,8 +277,10 @@ def make_plan(
     meshes: tuple[MeshChoice, ...] = (),
 ) -> Plan:
     """Partition an analysed program in a state; ``decisions`` are the state in words."""
-    prices = costs.prices if costs is not None else DevicePrices.of(device, mesh)
-    partitioned = partition_program(places, mesh, state, prices, costs.assigner if costs is not None else None)
+    if costs is not None and costs.classes.places is places:
+        partitioned = costs.partitioned(state)
+    else:
+        partitioned = partition_program(places, mesh, state, DevicePrices.of(device, mesh))
     plan = Plan(
         fn,
         args,

@@ -109,19 +109,27 @@ class Ways:
         self.count = factors
         self.moved: dict[tuple[int, Sharding], NDArray[np.float64]] = {}
         self.weighed: dict[_Around, _Weighed] = {}
+        self._inside: dict[tuple[int, tuple[int, ...]], NDArray[np.bool_]] = {}
         self._distinct: dict[int, tuple[list[int], NDArray[np.intp]]] = {}
         self.allowed: dict[tuple[tuple[int, ...], ...], NDArray[np.intp] | None] = {}
 
     def among(self, candidates: tuple[tuple[int, ...], ...]) -> NDArray[np.intp] | None:
         """Those in which every axis splits one of its candidates, or none; None if these are all."""
         if candidates not in self.allowed:
-            inside = np.ones(len(self.ways), bool)
-            for axis, found in enumerate(candidates):
-                usable = np.zeros(self.count + 1, bool)
-                usable[[-1, *found]] = True  # no factor at all is -1, and so the last
-                inside &= usable[self.factors[:, axis]]
+            inside = self._splitting(0, candidates[0]) if candidates else np.ones(len(self.ways), bool)
+            for axis, found in enumerate(candidates[1:], 1):
+                inside = inside & self._splitting(axis, found)
             self.allowed[candidates] = None if inside.all() else np.flatnonzero(inside)
         return self.allowed[candidates]
+
+    def _splitting(self, axis: int, factors: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Whether in each of the ways the axis splits one of these factors, or none."""
+        known = self._inside.get((axis, factors))
+        if known is None:
+            usable = np.zeros(self.count + 1, bool)
+            usable[[-1, *factors]] = True  # no factor at all is -1, and so the last
+            known = self._inside[axis, factors] = usable[self.factors[:, axis]]
+        return known
 
     def distinct(self, t: int) -> tuple[list[int], NDArray[np.intp]]:
         """The numbers of ways that differ in a tensor, and for each of the ways which of them it is like."""

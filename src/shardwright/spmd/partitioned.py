@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -98,17 +99,28 @@ def partition_program(
     places: Places, mesh: MeshShape, state: State, prices: Prices, assigner: Assigner | None = None
 ) -> Partitioned:
     """Give every value its sharding and every op its assignment; an ``assigner`` of the program knows some already."""
+    values = tuple(shard_values(places, mesh, state))
+    return partition_values(places, mesh, state, values, assigner or Assigner(mesh, prices), {})
+
+
+def partition_values(
+    places: Places,
+    mesh: MeshShape,
+    state: State,
+    values: tuple[Sharding, ...],
+    assigner: Assigner,
+    known_of_op: Mapping[int, Assignment],
+) -> Partitioned:
+    """Give every op its assignment, where the shardings of values are known, and the assignments of some ops."""
     program = places.analysis.program
-    values = shard_values(places, mesh, state)
     on_list = [frozenset(entry.group for entry in entries) for entries in state.lists]
     free = program.free.tolist()
-    assigner = assigner or Assigner(mesh, prices)
     allowed: dict[tuple[int, tuple[int, ...]], tuple[tuple[int, ...], ...]] = {}
     known: dict[Problem, Assignment] = {}
     assignments: list[Assignment | None] = []
     for o, op in enumerate(program.ops):
-        if not op.rule.tensors:
-            assignments.append(None)
+        if not op.rule.tensors or o in known_of_op:
+            assignments.append(known_of_op.get(o))
             continue
         groups = places.of_op[o]
         choice = allowed.get((op.signature, groups))
@@ -129,4 +141,4 @@ def partition_program(
             tensors = [(program.values[v].shape, program.values[v].dtype) for v in (*op.operands, *op.results)]
             known[problem] = assigner.assign(op, problem, tensors)
         assignments.append(known[problem])
-    return Partitioned(places, mesh, state, tuple(values), tuple(assignments))
+    return Partitioned(places, mesh, state, values, tuple(assignments))
