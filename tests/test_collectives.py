@@ -77,3 +77,19 @@ def test_reduce_partial(have, partial, want, moves):
 )
 def test_where_partial_sums_are_scattered(have, partial, want, expected):
     assert reduced(have, partial, want) == expected
+
+
+def test_what_is_gathered_along_two_dimensions_is_not_in_place():
+    (both,) = reshard(800, ((X,), (Y,)), ((), ()), MESH)
+    (one,) = reshard(800, ((X, Y), ()), ((), ()), MESH)
+    assert (both.bytes, one.bytes) == (700, 700)
+    assert (both.in_place, one.in_place) == (False, True)
+
+
+def test_xla_reduces_whole_what_is_scattered_before_an_axis_of_the_dimension():
+    def scale(have, partial, want):
+        return reduce_partial(800, have, partial, want, MESH)[0].scale
+
+    assert scale(((Y,), ()), (X,), ((X, Y), ())) == 2
+    assert scale(((X,), ()), (Y,), ((X, Y), ())) == 1
+    assert scale(((Y,), ()), (X,), ((Y,), (X,))) == 1

@@ -210,7 +210,7 @@ def gathered(fn, device, dtype):
         device=device,
         decisions=["fsdp:x"],
     )
-    return [(c.kind, c.bytes) for c in plan.partitioned.collectives]
+    return [(c.kind, c.bytes * c.scale) for c in plan.partitioned.collectives]
 
 
 def test_tpus_round_the_operands_of_products_before_they_move_them():
