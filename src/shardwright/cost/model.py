@@ -29,7 +29,7 @@ from shardwright.spmd.shardings import Places
 from shardwright.spmd.state import MeshShape, Sharding, State
 
 _MOST_KEPT_ROWS = 2**27
-"""Numbers, eight bytes each, that are remembered before all are forgotten."""
+"""Numbers, eight bytes each, that may be remembered before all are forgotten."""
 
 
 class Cost(NamedTuple):
