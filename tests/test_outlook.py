@@ -230,3 +230,14 @@ def test_scattering_partial_sums_takes_the_product_apart_on_tpus():
     prices = DevicePrices.of(find_device("tpu-v5e"), MeshShape(("x", "y"), (4, 4)))
     assert prices.loop_seconds(8192 * 8192 * 4) == pytest.approx(5 * 2**28 / 819e9)
     assert DevicePrices.of(find_device("a100-80"), MeshShape(("x",), (4,))).loop_seconds(1e9) == 0.0
+
+
+def test_sums_over_edges_are_reduced_whole():
+    def sums(x, to):
+        return jax.ops.segment_sum(x, to, num_segments=64)
+
+    plan = sw.evaluate(
+        sums, array(4096, 32), array(4096, dtype=jnp.int32), mesh={"x": 4}, device="tpu-v5e", decisions=["x: x[0]"]
+    )
+    (o,) = [o for o, op in enumerate(plan.analysis.program.ops) if op.kind == "scatter"]
+    assert plan.analysis.program.outlooks[o].reduces_whole

@@ -4,8 +4,9 @@ Things that compilers do. All-reduces that do not wait for one another are made 
 a compiled U-Net under data parallelism two were left of 109), so they pay the latency of one between them. And a tensor
 whose only use is a conversion to a narrower type can be moved after it instead of before, at fewer bytes. On TPUs a
 matrix product of f32 is one of bf16 unless it was asked to be precise, and its operands are rounded before they are
-moved (the TPU compiler's all-gathers of an MLP's f32 weights are of bf16); and partial sums of a product are scattered
-in a loop over its parts.
+moved (the TPU compiler's all-gathers of an MLP's f32 weights are of bf16); partial sums of a product are scattered in a
+loop over its parts, and those of a scatter (a sum over a graph's edges) are reduced whole before each device takes its
+part.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ class Outlook(NamedTuple):
     """Of one op: how many all-reduces may become one with its own, and the bytes that are left of each result.
 
     ``narrowing`` is 0.5 for a result in f32 that is only used to be converted to bf16, and 1 where nothing narrows.
-    ``product``: it is a matrix product; ``rounds``: and its operands may be rounded.
+    ``product``: it is a matrix product; ``rounds``: and its operands may be rounded. ``reduces_whole``: its partial
+    sums are not scattered.
     """
 
     sharers: int
     narrowing: tuple[float, ...]
     product: bool = False
     rounds: bool = False
+    reduces_whole: bool = False
 
 
 def find_outlooks(program: Program) -> list[Outlook]:
@@ -47,6 +50,7 @@ def find_outlooks(program: Program) -> list[Outlook]:
             tuple([_narrowing(program, v) for v in op.results]),
             product := bool(op.flops) and op.kind in ("dot", "dot_general"),
             product and not op.attributes.get("precise", False),
+            op.kind == "scatter",
         )
         for op in program.ops
     ]

@@ -306,8 +306,8 @@ class Assigner:
         return ways.sizes[t] * moved_padding(ways.shapes[t], change.have, change.want, self.mesh)
 
     def _move(self, size: float, change: _Change) -> tuple[tuple[Move, ...], float]:
-        have, partial, want, sharers, narrowing, rounding = change
-        moves = reduce_partial(size, have, partial, want, self.mesh, sharers=sharers, narrowing=narrowing)
+        have, partial, want, sharers, narrowing, rounding, whole = change
+        moves = reduce_partial(size, have, partial, want, self.mesh, sharers=sharers, narrowing=narrowing, whole=whole)
         if rounding != 1:
             moves = tuple([move._replace(scale=rounding) for move in moves])
         found = self._moves[size, change] = (moves, sum(self.prices.move_seconds(m) for m in moves))
@@ -350,6 +350,7 @@ class _Change(NamedTuple):
     sharers: int
     narrowing: float
     rounding: float = 1.0
+    whole: bool = False
 
 
 def _before(have: Sharding, want: Sharding, rounding: float) -> _Change:
@@ -357,7 +358,14 @@ def _before(have: Sharding, want: Sharding, rounding: float) -> _Change:
 
 
 def _after(way: Way, outlook: Outlook, result: int, want: Sharding) -> _Change:
-    return _Change(way.results[result], way.partial, want, outlook.sharers, outlook.narrowing[result])
+    return _Change(
+        way.results[result],
+        way.partial,
+        want,
+        outlook.sharers,
+        outlook.narrowing[result],
+        whole=outlook.reduces_whole,
+    )
 
 
 _NOTHING: tuple[tuple[Move, ...], float] = ((), 0.0)

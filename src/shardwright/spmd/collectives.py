@@ -94,10 +94,12 @@ def reduce_partial(
     *,
     sharers: int = 1,
     narrowing: float = 1.0,
+    whole: bool = False,
 ) -> tuple[Move, ...]:
     """From partial sums over some axes to a sharding: reduce-scatter onto an axis's new dimension, else all-reduce.
 
     ``sharers`` all-reduces are combined; once it is reduced, the tensor is moved at ``narrowing`` of its bytes.
+    ``whole``: the compiler is known to reduce the op's sums whole, which moves twice as much as scattering them.
     """
     moves: list[Move] = []
     wanted = {axis for axes in want for axis in axes}
@@ -105,7 +107,9 @@ def reduce_partial(
     onto = tuple(axis for axis in partial if axis in wanted)
     if onto:
         n = mesh.ways(onto)
-        moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=_scattering(have, partial, want)))
+        moves.append(
+            Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=2.0 if whole or _late(have, partial, want) else 1.0)
+        )
         size /= n
     rest = tuple(axis for axis in partial if axis not in wanted)
     if rest:
@@ -114,17 +118,15 @@ def reduce_partial(
     return (*moves, *reshard(total_bytes * narrowing, reduced(have, partial, want), want, mesh))
 
 
-def _scattering(have: Sharding, partial: tuple[int, ...], want: Sharding) -> float:
-    """How much a reduce-scatter moves of what it should.
+def _late(have: Sharding, partial: tuple[int, ...], want: Sharding) -> bool:
+    """Whether sums are to be scattered onto a dimension that lies along a later axis of the mesh already.
 
-    XLA's partitioner does not scatter onto a dimension that lies along a later axis of the mesh already: it reduces
-    the whole part, and takes its slice (compiled for v5e, with Shardy's and with plain constraints).
+    XLA's partitioner does not do so: it reduces the whole part, and takes its slice (compiled for v5e, with Shardy's and with plain constraints).
     """
-    late = any(
-        axes and any(axis in partial and axis < max(axes) for axis in wanted)
+    return any(
+        bool(axes) and any(axis in partial and axis < max(axes) for axis in wanted)
         for axes, wanted in zip(have, want, strict=True)
     )
-    return 2.0 if late else 1.0
 
 
 def reduced(have: Sharding, partial: tuple[int, ...], want: Sharding) -> Sharding:
