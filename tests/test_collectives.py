@@ -93,3 +93,4 @@ def test_xla_reduces_whole_what_is_scattered_before_an_axis_of_the_dimension():
     assert scale(((Y,), ()), (X,), ((X, Y), ())) == 2
     assert scale(((X,), ()), (Y,), ((X, Y), ())) == 1
     assert scale(((Y,), ()), (X,), ((Y,), (X,))) == 1
+    assert reduce_partial(800, ((), ()), (X,), ((X,), ()), MESH, whole=True)[0].scale == 2

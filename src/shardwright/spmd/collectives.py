@@ -107,9 +107,8 @@ def reduce_partial(
     onto = tuple(axis for axis in partial if axis in wanted)
     if onto:
         n = mesh.ways(onto)
-        moves.append(
-            Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=2.0 if whole or _late(have, partial, want) else 1.0)
-        )
+        scale = 2.0 if whole or _late(have, partial, want) else 1.0
+        moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=scale))
         size /= n
     rest = tuple(axis for axis in partial if axis not in wanted)
     if rest:
@@ -121,7 +120,8 @@ def reduce_partial(
 def _late(have: Sharding, partial: tuple[int, ...], want: Sharding) -> bool:
     """Whether sums are to be scattered onto a dimension that lies along a later axis of the mesh already.
 
-    XLA's partitioner does not do so: it reduces the whole part, and takes its slice (compiled for v5e, with Shardy's and with plain constraints).
+    XLA's partitioner does not do so: it reduces the whole part, and takes its slice (compiled for v5e, with Shardy's and
+    with plain constraints).
     """
     return any(
         bool(axes) and any(axis in partial and axis < max(axes) for axis in wanted)
