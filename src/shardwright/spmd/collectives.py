@@ -120,8 +120,8 @@ def reduce_partial(
 def _late(have: Sharding, partial: tuple[int, ...], want: Sharding) -> bool:
     """Whether sums are to be scattered onto a dimension that lies along a later axis of the mesh already.
 
-    XLA's partitioner does not do so: it reduces the whole part, and takes its slice (compiled for v5e, with Shardy's and
-    with plain constraints).
+    XLA's partitioner does not do so: it reduces the whole part, and takes its slice (compiled for v5e, with Shardy's
+    constraints and with plain ones).
     """
     return any(
         bool(axes) and any(axis in partial and axis < max(axes) for axis in wanted)
