@@ -56,10 +56,9 @@ class _Choices:
     __slots__ = ("bits", "factors", "known")
 
     def __init__(self, op: Op, groups: Sequence[int], mesh: MeshShape, padded: frozenset[int]) -> None:
-        every = frozenset(groups) - {-1}
-        self.factors = [
-            [(f, 1 << groups[f]) for f in candidates(op, tuple(groups), every, size, padded)] for size in mesh.sizes
-        ]
+        own = tuple(groups[: len(op.rule.sizes)])  # an op that is a shortcut for another has none
+        every = frozenset(own) - {-1}
+        self.factors = [[(f, 1 << own[f]) for f in candidates(op, own, every, size, padded)] for size in mesh.sizes]
         self.bits = [bits(groups[f] for f, _ in found) for found in self.factors]
         self.known: dict[tuple[int, ...], int] = {}
 
