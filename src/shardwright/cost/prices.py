@@ -63,10 +63,16 @@ class DevicePrices:
         """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
         return 16 / bits_of(dtype) if dtype == "f32" and self.device.platform == "tpu" else 1.0
 
-    def loop_seconds(self, local_bytes: float) -> float:
-        """Of making a product a loop that scatters its partial sums, of so many bytes on each device."""
-        passes = _LOOP_PASSES if self.device.platform == "tpu" else 0
-        return passes * local_bytes / self.device.memory_bytes_per_second
+    def loop_seconds(self, local_bytes: float, work_seconds: float, part: float) -> float:
+        """Of making a product a loop that scatters its partial sums, of so many bytes on each device.
+
+        It takes ``work_seconds`` without; each turn makes a part of the result of ``part`` rows or columns, and where
+        these are fewer than the matrix unit has, the rest of it is idle.
+        """
+        if self.device.platform != "tpu":
+            return 0.0
+        idle = max(self.device.matrix_unit / part - 1, 0.0)
+        return _LOOP_PASSES * local_bytes / self.device.memory_bytes_per_second + idle * work_seconds
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device, each tensor read or written once."""

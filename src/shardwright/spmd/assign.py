@@ -98,12 +98,14 @@ class Ways:
         factors: int,
         outlook: Outlook,
         rounding: Sequence[float],
+        columns: Sequence[bool] = (),
     ) -> None:
         self.ways = ways
         self.outlook = outlook
         self.shapes = [shape for shape, _ in shapes]
         self.sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
         self.rounding = rounding
+        self.columns = columns
         self.work = np.array([way.work_seconds for way in ways])
         self.factors = np.array([way.factors for way in ways])
         self.count = factors
@@ -246,6 +248,7 @@ class Assigner:
                 self.prices.rounding(dtype) if outlook.rounds and t < len(op.operands) else 1.0
                 for t, (_, dtype) in enumerate(shapes)
             ],
+            _columns(op.rule) if outlook.product else (),
         )
 
     def _seconds(self, ways: Ways, t: int, count: int, sharding: Sharding) -> NDArray[np.float64]:
@@ -274,7 +277,11 @@ class Assigner:
         onto = {axis for axes, wanted in zip(have, want, strict=True) if not axes for axis in wanted}
         if not way.partial or not onto.issuperset(way.partial):
             return 0.0
-        return self.prices.loop_seconds(local_bytes(ways.sizes[t], have, self.mesh))
+        left = {False: 1.0, True: 1.0}  # rows and columns of the part that one turn of the loop makes
+        for size, held, wanted, column in zip(ways.shapes[t], have, want, ways.columns, strict=True):
+            left[column] *= size / self.mesh.ways(held) / (1 if held else self.mesh.ways(wanted))
+        local = local_bytes(ways.sizes[t], have, self.mesh)
+        return self.prices.loop_seconds(local, way.work_seconds, min(left.values()))
 
     def _line(self, change: _Change) -> tuple[float, float]:
         """Seconds of a move by the tensor's bytes, which are a straight line: for none, and for each."""
@@ -366,6 +373,12 @@ def _after(way: Way, outlook: Outlook, result: int, want: Sharding) -> _Change:
         outlook.narrowing[result],
         whole=outlook.reduces_whole,
     )
+
+
+def _columns(rule: Rule) -> tuple[bool, ...]:
+    """Whether a dimension of a product's result is of its columns: one that the left operand does not have."""
+    left = {f for dim in rule.operands[0] for f in dim}
+    return tuple([not left.issuperset(dim) for dim in rule.results[0]])
 
 
 _NOTHING: tuple[tuple[Move, ...], float] = ((), 0.0)

@@ -17,8 +17,11 @@ class Prices(Protocol):
     def rounding(self, dtype: str) -> float:
         """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
 
-    def loop_seconds(self, local_bytes: float) -> float:
-        """Of making a product a loop that scatters its partial sums, of so many bytes on each device."""
+    def loop_seconds(self, local_bytes: float, work_seconds: float, part: float) -> float:
+        """Of making a product a loop that scatters its partial sums, of so many bytes on each device.
+
+        It takes ``work_seconds`` without; each turn makes a part of the result of ``part`` rows or columns.
+        """
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device: its FLOPs split so many ways, its operands and results of so many bytes."""
