@@ -10,6 +10,7 @@ from shardwright.devices import find_device
 from shardwright.ir.outlook import narrowed_by
 from shardwright.space.decisions import paths_of
 from shardwright.spmd import MeshShape
+from shardwright.spmd.collectives import Move
 from shardwright.spmd.kept import stays_whole
 
 F32 = jnp.float32
@@ -241,3 +242,20 @@ def test_sums_over_edges_are_reduced_whole():
     program = sw.analyse(sums, array(4096, 32), array(4096, dtype=jnp.int32)).program
     whole = [op.kind for op, outlook in zip(program.ops, program.outlooks, strict=True) if outlook.reduces_whole]
     assert whole == ["scatter"]
+
+
+def test_moves_along_an_axis_of_one_device_take_no_time():
+    prices = DevicePrices.of(find_device("tpu-v5e"), MeshShape(("x", "y"), (1, 4)))
+    assert prices.move_seconds(Move("all-to-all", (0,), 0.0)) == 0.0
+    assert prices.move_seconds(Move("all-gather", (0,), 0.0, in_place=False)) == 0.0
+
+
+def test_copies_bring_into_place_what_was_moved():
+    # 64 MiB of bf16 on each device, moved over four: read and written, 17 slots of the vector unit a byte.
+    device = find_device("tpu-v5e")
+    prices = DevicePrices.of(device, MeshShape(("x",), (4,)))
+    plain, copied = (
+        prices.move_seconds(Move("all-gather", (0,), 48 * 2**20, in_place=in_place)) for in_place in (True, False)
+    )
+    slots = device.vector_ops_per_second
+    assert copied - plain == pytest.approx(2 * (17 + 44) * 64 * 2**20 / slots)

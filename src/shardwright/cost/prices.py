@@ -57,7 +57,9 @@ class DevicePrices:
         if move.kind == ALL_GATHER and not move.in_place:
             slots = RELAYOUT_SLOTS + SMALL_TILE_SLOTS
         n = math.prod(self._over[move.axes][1])
-        return 2 * slots * sent_bytes * n / (n - 1) / self.device.vector_ops_per_second if slots else 0.0
+        if not slots or n == 1:
+            return 0.0
+        return 2 * slots * sent_bytes * n / (n - 1) / self.device.vector_ops_per_second
 
     def rounding(self, dtype: str) -> float:
         """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
