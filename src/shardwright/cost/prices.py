@@ -18,6 +18,9 @@ from shardwright.spmd.state import MeshShape
 # compiler's cycles on v5e (2.28 ms for an f32[8192,8192] of 16,384 rows on 16 devices, 0.70 without; 0.90 for a
 # bf16[2048,8192] of 65,536 rows, 0.70 without).
 _LOOP_PASSES = 5
+# There must be work to hide the moves behind: with a price on it for a decoding step's products, of tens of
+# microseconds, plans got worse by the compiler; those of 0.2 ms were seen to be made loops.
+_LEAST_LOOPED_SECONDS = 1e-4
 
 
 @dataclass(frozen=True)
@@ -65,16 +68,19 @@ class DevicePrices:
         """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
         return 16 / bits_of(dtype) if dtype == "f32" and self.device.platform == "tpu" else 1.0
 
-    def loop_seconds(self, local_bytes: float, work_seconds: float, part: float) -> float:
+    def loop_seconds(
+        self, local_bytes: float, work_seconds: float, whole: Sequence[float], part: Sequence[float]
+    ) -> float:
         """Of making a product a loop that scatters its partial sums, of so many bytes on each device.
 
-        It takes ``work_seconds`` without; each turn makes a part of the result of ``part`` rows or columns, and where
-        these are fewer than the matrix unit has, the rest of it is idle.
+        It takes ``work_seconds`` without. ``whole`` are rows and columns of its result on a device, ``part`` those of
+        what one turn makes: where they are fewer than the matrix unit has, the rest of it is idle.
         """
-        if self.device.platform != "tpu":
+        if self.device.platform != "tpu" or work_seconds < _LEAST_LOOPED_SECONDS:
             return 0.0
-        idle = max(self.device.matrix_unit / part - 1, 0.0)
-        return _LOOP_PASSES * local_bytes / self.device.memory_bytes_per_second + idle * work_seconds
+        unit = self.device.matrix_unit
+        slower = math.prod(max(unit / b, 1) / max(unit / a, 1) for a, b in zip(whole, part, strict=True))
+        return _LOOP_PASSES * local_bytes / self.device.memory_bytes_per_second + (slower - 1) * work_seconds
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device, each tensor read or written once."""

@@ -277,11 +277,12 @@ class Assigner:
         onto = {axis for axes, wanted in zip(have, want, strict=True) if not axes for axis in wanted}
         if not way.partial or not onto.issuperset(way.partial):
             return 0.0
-        left = {False: 1.0, True: 1.0}  # rows and columns of the part that one turn of the loop makes
+        whole, part = [1.0, 1.0], [1.0, 1.0]  # rows and columns of the result, and of what one turn of the loop makes
         for size, held, wanted, column in zip(ways.shapes[t], have, want, ways.columns, strict=True):
-            left[column] *= size / self.mesh.ways(held) / (1 if held else self.mesh.ways(wanted))
+            whole[column] *= size / self.mesh.ways(held)
+            part[column] *= size / self.mesh.ways(held or wanted)
         local = local_bytes(ways.sizes[t], have, self.mesh)
-        return self.prices.loop_seconds(local, way.work_seconds, min(left.values()))
+        return self.prices.loop_seconds(local, way.work_seconds, whole, part)
 
     def _line(self, change: _Change) -> tuple[float, float]:
         """Seconds of a move by the tensor's bytes, which are a straight line: for none, and for each."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from shardwright.ir.program import Op
@@ -17,10 +18,13 @@ class Prices(Protocol):
     def rounding(self, dtype: str) -> float:
         """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
 
-    def loop_seconds(self, local_bytes: float, work_seconds: float, part: float) -> float:
+    def loop_seconds(
+        self, local_bytes: float, work_seconds: float, whole: Sequence[float], part: Sequence[float]
+    ) -> float:
         """Of making a product a loop that scatters its partial sums, of so many bytes on each device.
 
-        It takes ``work_seconds`` without; each turn makes a part of the result of ``part`` rows or columns.
+        It takes ``work_seconds`` without. ``whole`` are rows and columns of its result on a device, ``part`` those of
+        what one turn makes.
         """
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
