@@ -197,7 +197,7 @@ def _reader(name: str, results: Sequence[TensorType]) -> Callable[[Any], Attribu
     if name == "stablehlo.concatenate":
         return lambda op: {"dimension": int(_jax.ir.IntegerAttr(op.attributes["dimension"]).value)}
     if name in ("stablehlo.dot_general", "stablehlo.dot"):
-        return lambda op: {"precise": "HIGH" in str(op.attributes["precision_config"])} if _has_precision(op) else {}
+        return lambda op: {"precise": _is_precise(op)}
     if name == "stablehlo.custom_call":
         return lambda op: {"target": text_attribute(op.attributes, "call_target_name", "")}
     if name in ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.select_and_scatter"):
@@ -205,8 +205,9 @@ def _reader(name: str, results: Sequence[TensorType]) -> Callable[[Any], Attribu
     return None
 
 
-def _has_precision(op: Any) -> bool:
-    return "precision_config" in op.attributes
+def _is_precise(op: Any) -> bool:
+    """Whether a product asked for more than its type's default precision."""
+    return "precision_config" in op.attributes and "HIGH" in str(op.attributes["precision_config"])
 
 
 def _integers(op: Any, name: str) -> tuple[int, ...]:
