@@ -79,6 +79,13 @@ def annotated(plan, folder):
     return (folder / "annotated.mlir").read_bytes()
 
 
+def constraints(folder):
+    """How many the same plan puts into JAX's own module of the function."""
+    fn, args, donate = TRAIN
+    own = sw.evaluate(fn, *args, donate=donate, mesh=MESH, device="tpu-v5e", decisions=TACTICS)
+    return str(_jax.parse_module(annotated(own, folder))).count("sdy.sharding_constraint")
+
+
 def inputs_for(plan):
     random = np.random.default_rng(0)
     return [
@@ -161,7 +168,7 @@ def test_it_comes_out_as_it_came_in_and_shardy_takes_it(folder, form, tmp_path):
     assert 'sdy.mesh @mesh = <["data"=4, "model"=2]>' in text
     assert "mhlo.num_partitions = 8" in text
     assert '{sdy.sharding = #sdy.sharding<@mesh, [{"data", "model"}, {}]>, tf.aliasing_output = 2 : i32}' in text
-    assert text.count("sdy.sharding_constraint") == 8
+    assert text.count("sdy.sharding_constraint") == constraints(tmp_path) > 0
     assert "sharding_rule" not in text
     assert "shardwright" not in text
     assert "original_func_name" not in text
