@@ -15,7 +15,7 @@ from shardwright.devices import find_device
 from shardwright.models import build
 from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
 from shardwright.search.improve import improve, neighbours
-from shardwright.search.lists import Order
+from shardwright.search.order import Order
 from shardwright.search.scores import Found, Scores
 from shardwright.search.simplify import AS_GOOD, complexity, simplified
 from shardwright.spmd import Entry, MeshShape, Places, State, keep_whole

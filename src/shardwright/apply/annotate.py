@@ -21,6 +21,7 @@ from shardwright.spmd.route import stations
 
 TAG = "shardwright.op"
 """Attribute with the number of the op that an operation is in the program; compilers pass over it."""
+_CONSTRAINT = "sdy.sharding_constraint"
 _ROUNDS = 6
 
 
@@ -71,6 +72,7 @@ class _Writer:
     def constrain_uses(self) -> int:
         """Bring operands to what their ops want, where that moves anything."""
         made: dict[tuple[int, Any, Sharding], Any] = {}
+        brought: dict[Any, int] = {}
         for operation, op, assignment in zip(
             self.read.operations, self.program.ops, self.plan.assignments, strict=True
         ):
@@ -84,8 +86,35 @@ class _Writer:
                 if key not in made:
                     with _jax.ir.InsertionPoint(operation), operation.location:
                         made[key] = self.brought(value, v, self.plan.values[v], want)
+                        brought.setdefault(value, v)
                 operation.operands[t] = made[key]
+        for value, v in brought.items():
+            self.shield(value, v)
         return len(made)
+
+    def shield(self, value: Any, v: int) -> None:
+        """Keep a value's other uses as they are, where Shardy would put the only constraint on it into all of them.
+
+        It does (`sdy-apply-sharding-constraints`) with what a call, a loop or a branch gives or is given, and with
+        constraints one after the other. The value's own sharding, said first, stands between.
+        """
+        uses = [(use.owner, use.operand_number) for use in value.uses]
+        constraints = [owner for owner, _ in uses if owner.name == _CONSTRAINT]
+        if len(constraints) != 1 or len(uses) == 1 or self.program.free[v]:
+            return
+        maker = value.owner
+        flows = isinstance(maker, _jax.ir.Block) or maker.name == "func.call" or len(maker.regions) > 0
+        in_steps = any(use.owner.name == _CONSTRAINT for use in constraints[0].results[0].uses)
+        if not flows and not in_steps:
+            return
+        if isinstance(maker, _jax.ir.Block):
+            place, location = _jax.ir.InsertionPoint.at_block_begin(maker), _jax.ir.Location.unknown()
+        else:
+            place, location = _jax.ir.InsertionPoint.after(maker), maker.location
+        with place, location:
+            own = self.constrained(value, self.plan.values[v])
+        for owner, number in uses:
+            owner.operands[number] = own
 
     def constrain_results(self) -> set[int]:
         """Where a result is brought to another sharding than its op works with, say first how the op works.

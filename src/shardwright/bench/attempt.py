@@ -15,12 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
+
 import shardwright as sw
 from shardwright._collector import collector_paused
 from shardwright.baselines import Baseline, automap, integer_program
 from shardwright.bench.bounds import Work
 from shardwright.bench.cases import Case
 from shardwright.bench.given import compile_given
+from shardwright.frontend.trace import lower
 from shardwright.models import build
 from shardwright.plan.known import common_names
 from shardwright.verify.report import CompilerVerdict
@@ -85,7 +88,17 @@ def ours(case: Case, timeout: float) -> Result:
     search = {"states": plan.search.evaluations if plan.search else 0}
     work = Work.of(plan.analysis.program)
     needs = {"flops": work.flops, "argument_bytes": work.argument_bytes}
-    return {**_judged(plan, case, timeout), **took, **search, **needs, "plan": _words(plan)}
+    own = {"lowering_seconds": _lowering_seconds(case)}
+    return {**_judged(plan, case, timeout), **took, **own, **search, **needs, "plan": _words(plan)}
+
+
+def _lowering_seconds(case: Case) -> float:
+    """What JAX's own tracing and lowering take of a plan's seconds: every compilation begins with them."""
+    jax.clear_caches()
+    fn, args, _ = case.build()
+    clock = Clock()
+    lower(fn, args, case.target.placed_device.platform)
+    return float(clock.read()["search_seconds"])
 
 
 def experts(case: Case, plain: sw.Plan, most: int, timeout: float) -> Result:

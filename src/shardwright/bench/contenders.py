@@ -11,12 +11,15 @@ from shardwright.errors import TargetError
 from shardwright.models.sizes import suggestion
 
 OURS = "shardwright"
-_DECIDE: tuple[str, ...] = (
-    *("_collector.py", "_jax.py", "compare.py", "evaluate.py", "infeasible.py", "machine.py", "meshes.py"),
-    *("partition.py", "rerank.py", "traced.py", "wish.py"),
-    *("analysis", "apply", "cost", "devices", "frontend", "ir", "mcts", "models", "plan", "search", "space", "spmd"),
+_PRICE: tuple[str, ...] = (
+    *("_collector.py", "_jax.py", "evaluate.py", "traced.py"),
+    *("analysis", "apply", "cost", "devices", "frontend", "ir", "models", "plan", "space", "spmd"),
     *("verify", "bench/attempt.py", "bench/bounds.py", "bench/given.py"),
 )
+_SEARCH: tuple[str, ...] = (
+    *("infeasible.py", "machine.py", "meshes.py", "partition.py", "rerank.py", "wish.py", "mcts", "search"),
+)
+_TACTICS: tuple[str, ...] = ("compare.py", "search/lists.py", "search/warm.py")
 
 
 @dataclass(frozen=True)
@@ -44,15 +47,15 @@ class Contender:
 _XLA = ("models", "devices", "verify", "bench/xla_auto.py", "bench/xla_result.py")
 
 _ALL = (
-    Contender(OURS, "the plan of sw.partition", JUDGE, "attempt", _DECIDE),
-    Contender("experts", "the best expert tactics", JUDGE, "attempt", _DECIDE, {"most": 2}),
+    Contender(OURS, "the plan of sw.partition", JUDGE, "attempt", (*_PRICE, *_SEARCH)),
+    Contender("experts", "the best expert tactics", JUDGE, "attempt", (*_PRICE, *_TACTICS), {"most": 2}),
     Contender("xla auto-sharding", "XLA's own, as AUTO(mesh) of jax 0.10.0 gives it", AUTO, "xla_auto", _XLA),
     Contender(
         "integer program",
         "an integer program over every op, as in Alpa",
         JUDGE,
         "attempt",
-        (*_DECIDE, "baselines"),
+        (*_PRICE, "baselines"),
         {"seconds": 120},
     ),
     Contender(
@@ -60,7 +63,7 @@ _ALL = (
         "Automap's tree search, without its learned ranker",
         JUDGE,
         "attempt",
-        (*_DECIDE, "baselines"),
+        (*_PRICE, "baselines"),
         {"seconds": 60},
     ),
 )

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardwright.cost import Cost, CostModel
-from shardwright.search.lists import Lists, Order
+from shardwright.search.lists import Lists
+from shardwright.search.order import Order
 from shardwright.spmd import State
 
 _OVER, _PER_OVER = 0.2, 3.0

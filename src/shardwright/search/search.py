@@ -21,7 +21,7 @@ SIMULATIONS = 1000
 _PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 1500, 5, 50
 """A tree search ends after so many states for each action without one that is better, divided by how many classes of
 ops there are to price: it can afford more where a state is cheap."""
-_WORK = 240_000
+_WORK = 180_000
 """What a search may do at most (see ``Scores.work``): some ten seconds. Half of it goes to the first local
 improvement, a quarter to the tree search."""
 _LEAST_WORK = 20_000

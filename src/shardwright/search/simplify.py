@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardwright.cost import CostModel
-from shardwright.search.lists import Lists, Order, replaced
+from shardwright.search.lists import Lists, replaced
+from shardwright.search.order import Order
 from shardwright.search.scores import Found, Scores
 from shardwright.spmd import State
 

@@ -11,7 +11,8 @@ from shardwright.cost import CostModel
 from shardwright.errors import PinError
 from shardwright.mcts import Game
 from shardwright.search.actions import Actions
-from shardwright.search.lists import Lists, Order, added
+from shardwright.search.lists import Lists, added
+from shardwright.search.order import Order
 from shardwright.search.warm import as_entries, combinations, tactics_by_axis
 from shardwright.space.carried import carried_results
 from shardwright.space.roles import Roles
