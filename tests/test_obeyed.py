@@ -7,12 +7,14 @@ from jax import lax
 
 import shardwright as sw
 from programs import f32
+from read_shardy import operands_read
 from shardwright.models import build
 
 
-def planned(model, decisions, mesh=None, **sizes):
+def planned(model, decisions, mesh=None, device=None, **sizes):
     fn, args, options = build(model, preset="tiny", **sizes)
-    return sw.evaluate(fn, *args, mesh=mesh or {"data": 4, "model": 2}, decisions=decisions, **options)
+    mesh = mesh or {"data": 4, "model": 2}
+    return sw.evaluate(fn, *args, mesh=mesh, device=device, decisions=decisions, **options)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,26 @@ def test_constraints_inside_loops_and_called_functions():
     assert "sdy.sharding_constraint" in "".join(functions) or "sdy.sharding_constraint" in main.split("while", 1)[1]
     assert "sharding_rule" not in text
     assert plan.verify("run")
+
+
+@pytest.mark.parametrize(
+    ("model", "tactics"),
+    [
+        ("mlp", ["fsdp:data", "megatron:model"]),
+        ("mlp", ["megatron:data", "fsdp:model"]),
+        ("gpt", ["fsdp:data", "megatron:model"]),
+        ("gpt", ["data_parallel:data", "megatron_sequence:model"]),
+        ("moe", ["fsdp:data", "expert_parallel:model"]),
+        ("gns", ["fsdp:data", "data_parallel:model"]),
+        ("itx", ["data_parallel:data", "megatron:model"]),
+        ("unet", ["fsdp:data"]),
+        ("vit", ["fsdp:data", "megatron:model"]),
+    ],
+)
+def test_shardy_leaves_every_op_what_it_reads(model, tactics):
+    read = operands_read(planned(model, tactics, device="tpu-v5e"))
+    assert len(read) > 100
+    assert [r for r in read if r.actual not in (r.wanted, r.planned)] == []
 
 
 def test_the_users_own_program_is_left_alone():
