@@ -28,7 +28,7 @@ _LEAST_WORK = 20_000
 """Of work: a search that has done less, because its states are cheap, goes another round."""
 _MOST_ROUNDS = 16
 _STARTS = 2
-"""From how many of the best states local improvement sets out."""
+"""From how many of the best states local improvement sets out after a tree search; before it, from the best alone."""
 _ROUNDS_WITHOUT_GAIN = 2
 
 
@@ -147,7 +147,8 @@ def _rounds(
     work = float(_WORK)
     for _, lists in space.combinations():
         scores.cost(lists)
-    _improve_best(space, scores, work / 2)
+    if scores.best is not None:  # the others would mostly lead to the same; after the tree search there are better ones
+        improve(scores, scores.best.lists, space.actions, work / 2)
     rounds_without_gain = 0
     for number in range(_MOST_ROUNDS):
         before = scores.best
