@@ -26,7 +26,7 @@ from shardwright.bench.given import partition_given
 from shardwright.bench.match import Match, matches, standing
 from shardwright.bench.page import BEGIN, END, kept, page_text, write_page
 from shardwright.bench.rows import Rows, read_rows, row_key
-from shardwright.bench.table import losses, summary, tables
+from shardwright.bench.table import deciding, losses, summary, tables
 from shardwright.cli import main
 from shardwright.cost import CostModel, DevicePrices
 from shardwright.devices import find_device
@@ -304,6 +304,13 @@ def test_the_summary_and_where_we_lose(found):
     (match,) = matches([row(CASE, OURS, 0.2, search_seconds=5.0), row(CASE, XLA, 0.3, search_seconds=4.0)], [CASE])
     assert losses([match]) == ["- gpt v5e-16: xla auto-sharding decides in 4.0 s, ours in 5.0 s"]
     assert standing(found, "experts").no_worse == 0
+
+
+def test_the_time_to_decide_with_and_without_what_jax_takes(found):
+    assert deciding(found)[2:] == ["| gpt v5e-16 | 5.0 |  | 100.0 | 20.0 |  | 22.5 |", ""]
+    rows = [row(CASE, OURS, 0.2, search_seconds=5.0, lowering_seconds=1.0), row(CASE, XLA, 0.3, search_seconds=100.0)]
+    assert deciding(matches(rows, [CASE]))[2] == "| gpt v5e-16 | 5.0 | 1.0 | 100.0 | 20.0 | 25.0 |  |"
+    assert deciding(matches(rows[:1], [CASE])) == []
 
 
 def test_rows_of_a_case_that_has_changed_are_not_shown():

@@ -10,7 +10,7 @@ from shardwright.bench.environments import AUTO, JUDGE, Environment
 from shardwright.errors import TargetError
 from shardwright.models.sizes import suggestion
 
-OURS = "shardwright"
+OURS, XLA = "shardwright", "xla auto-sharding"
 _PRICE: tuple[str, ...] = (
     *("_collector.py", "_jax.py", "evaluate.py", "traced.py"),
     *("analysis", "apply", "cost", "devices", "frontend", "ir", "models", "plan", "space", "spmd"),
@@ -44,12 +44,12 @@ class Contender:
     options: Mapping[str, int | float] = field(default_factory=dict)
 
 
-_XLA = ("models", "devices", "verify", "bench/xla_auto.py", "bench/xla_result.py")
+_WITH_XLA = ("models", "devices", "verify", "bench/xla_auto.py", "bench/xla_result.py")
 
 _ALL = (
     Contender(OURS, "the plan of sw.partition", JUDGE, "attempt", (*_PRICE, *_SEARCH)),
     Contender("experts", "the best expert tactics", JUDGE, "attempt", (*_PRICE, *_TACTICS), {"most": 2}),
-    Contender("xla auto-sharding", "XLA's own, as AUTO(mesh) of jax 0.10.0 gives it", AUTO, "xla_auto", _XLA),
+    Contender(XLA, "XLA's own, as AUTO(mesh) of jax 0.10.0 gives it", AUTO, "xla_auto", _WITH_XLA),
     Contender(
         "integer program",
         "an integer program over every op, as in Alpa",

@@ -8,7 +8,7 @@ from pathlib import Path
 from shardwright._files import write_whole
 from shardwright.bench.match import Match
 from shardwright.bench.plot import draw
-from shardwright.bench.table import losses, summary, tables
+from shardwright.bench.table import deciding, losses, summary, tables
 
 BEGIN, END = "<!-- by hand: what stands between these two lines is kept -->", "<!-- end -->"
 _CAUSES = "(Nobody has written about causes yet.)"
@@ -46,6 +46,8 @@ def page_text(found: Sequence[Match], causes: str, picture: str) -> str:
     """The whole page."""
     lines = ["# Against others, judged by the TPU compiler", "", _ABOUT, "", "## Summary", "", *summary(found)]
     lines += [f"![step time and time to decide]({picture})", "", "## Where ours is worse", "", *losses(found), ""]
+    times = deciding(found)
+    lines += ["## The time to decide", "", *times] if times else []
     lines += [BEGIN, "", causes, "", END, "", "## Every case", "", *tables(found), *made_on(found)]
     return "\n".join(lines) + "\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shardwright.bench.contenders import CONTENDERS, OURS
+from shardwright.bench.contenders import CONTENDERS, OURS, XLA
 from shardwright.bench.match import TOLERANCE, Match, standing
 from shardwright.bench.rows import Row
 
@@ -50,6 +50,32 @@ def losses(found: Sequence[Match]) -> list[str]:
                     f"- {match.case.name}: {name} decides in {row['search_seconds']:.1f} s, ours in {ours:.1f} s"
                 )
     return lines or ["Nowhere in these cases."]
+
+
+def deciding(found: Sequence[Match], against: str = XLA) -> list[str]:
+    """The time to decide in each case, ours and XLA's.
+
+    XLA's begins with a program that JAX has traced and lowered; ours does that itself, so it is shown with and without.
+    """
+    lines = [
+        f"| case | ours, s | of it JAX's tracing and lowering | {against}, s | × ours | without JAX's part | in CPU s |",
+        "|" + "---|" * 7,
+    ]
+    for match in found:
+        ours, theirs, ratio = match.ours, match.rows.get(against), match.search_ratio(against)
+        if ours is None or theirs is None or ratio is None:
+            continue
+        own = ours.get("lowering_seconds")
+        alone = None if own is None else theirs["search_seconds"] / (ours["search_seconds"] - own)
+        cpu = match.search_ratio(against, "search_cpu_seconds")
+        shown = [
+            f"{ours['search_seconds']:.1f}",
+            "" if own is None else f"{own:.1f}",
+            f"{theirs['search_seconds']:.1f}",
+        ]
+        ratios = [_ratio(value, 1) for value in (ratio, alone, cpu)]
+        lines.append(f"| {match.case.name} | {' | '.join([*shown, *ratios])} |")
+    return [*lines, ""] if len(lines) > 2 else []
 
 
 def tables(found: Sequence[Match]) -> list[str]:
