@@ -58,7 +58,7 @@ def deciding(found: Sequence[Match], against: str = XLA) -> list[str]:
     XLA's begins with a program that JAX has traced and lowered; ours does that itself, so it is shown with and without.
     """
     lines = [
-        f"| case | ours, s | of it JAX's tracing and lowering | {against}, s | × ours | without JAX's part | in CPU s |",
+        f"| case | ours, s | of it JAX's tracing and lowering | {against}, s | × ours | × without that | × in CPU s |",
         "|" + "---|" * 7,
     ]
     for match in found:
