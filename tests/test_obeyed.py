@@ -97,6 +97,26 @@ def test_an_assignment_is_enforced_on_uses():
     assert "all-gather" not in compiled
 
 
+@pytest.mark.parametrize(
+    "passed_on",
+    [jax.jit(jnp.tanh), lax.optimization_barrier, lambda x: lax.fori_loop(0, 3, lambda _, h: jnp.tanh(h), x)],
+    ids=["call", "barrier", "loop"],
+)
+def test_the_other_uses_stay_as_they_are(passed_on):
+    """One op reads x in another sharding; Shardy would have the sine read it so, too."""
+
+    def fn(x, w):
+        h = passed_on(x)
+        return h @ w, jnp.sin(h)
+
+    decisions = [("data", "x[0]"), ("data", "w[0]")]
+    plan = sw.evaluate(fn, f32(16, 512), f32(512, 4096), mesh={"data": 8}, device="tpu-v5e", decisions=decisions)
+    (sine,) = [read for read in operands_read(plan) if "'sine'" in read.op]
+    assert sine.actual == ((0,), ())
+    (product,) = [read for read in operands_read(plan) if "'dot_general'" in read.op and read.operand == 0]
+    assert product.actual == ((), (0,))
+
+
 @pytest.mark.parametrize("batch_axis", [[], [("a", "x[0]")]])
 def test_convolutions_are_not_split_along_image_and_features_at_once(batch_axis):
     """The compiler's partitioner computes that wrongly; the plan takes another way and is right."""

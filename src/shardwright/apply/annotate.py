@@ -22,6 +22,7 @@ from shardwright.spmd.route import stations
 TAG = "shardwright.op"
 """Attribute with the number of the op that an operation is in the program; compilers pass over it."""
 _CONSTRAINT = "sdy.sharding_constraint"
+_PASS_ON = ("func.call", "stablehlo.optimization_barrier")
 _ROUNDS = 6
 
 
@@ -95,15 +96,15 @@ class _Writer:
     def shield(self, value: Any, v: int) -> None:
         """Keep a value's other uses as they are, where Shardy would put the only constraint on it into all of them.
 
-        It does (`sdy-apply-sharding-constraints`) with what a call, a loop or a branch gives or is given, and with
-        constraints one after the other. The value's own sharding, said first, stands between.
+        It does (`sdy-apply-sharding-constraints`) with what a call, a loop, a branch or a barrier gives or is given, and
+        with constraints one after the other. The value's own sharding, said first, stands between.
         """
         uses = [(use.owner, use.operand_number) for use in value.uses]
         constraints = [owner for owner, _ in uses if owner.name == _CONSTRAINT]
         if len(constraints) != 1 or len(uses) == 1 or self.program.free[v]:
             return
         maker = value.owner
-        flows = isinstance(maker, _jax.ir.Block) or maker.name == "func.call" or len(maker.regions) > 0
+        flows = isinstance(maker, _jax.ir.Block) or maker.name in _PASS_ON or len(maker.regions) > 0
         in_steps = any(use.owner.name == _CONSTRAINT for use in constraints[0].results[0].uses)
         if not flows and not in_steps:
             return
