@@ -96,8 +96,8 @@ class _Writer:
     def shield(self, value: Any, v: int) -> None:
         """Keep a value's other uses as they are, where Shardy would put the only constraint on it into all of them.
 
-        It does (`sdy-apply-sharding-constraints`) with what a call, a loop, a branch or a barrier gives or is given, and
-        with constraints one after the other. The value's own sharding, said first, stands between.
+        It does (`sdy-apply-sharding-constraints`) with what a call, a loop, a branch or a barrier gives or is given,
+        and with constraints one after the other. The value's own sharding, said first, stands between.
         """
         uses = [(use.owner, use.operand_number) for use in value.uses]
         constraints = [owner for owner, _ in uses if owner.name == _CONSTRAINT]
