@@ -136,7 +136,10 @@ def test_the_estimate_is_near_the_tpu_compiler():
     assert found.fits and plan.fits
     assert found.ratios["peak_bytes"] == pytest.approx(1, abs=0.25)
     assert found.ratios["step_seconds"] == pytest.approx(1, abs=0.4)
-    assert sum(found.bytes.values()) == pytest.approx(sum(c.total_bytes for c in plan.collectives), rel=0.25)
+    assert found.ratios["comm_seconds"] == pytest.approx(1, abs=0.1)
+    planned = {kind: sum(c.total_bytes for c in plan.collectives if c.kind == kind) for kind in found.bytes}
+    assert found.bytes["all-reduce"] == pytest.approx(planned["all-reduce"], rel=0.01)
+    assert found.bytes["all-gather"] == pytest.approx(planned["all-gather"] / 2, rel=0.01)  # the products' bf16
     assert "estimated" in str(found)
 
 
