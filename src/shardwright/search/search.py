@@ -12,6 +12,7 @@ from shardwright.cost import Cost, CostModel
 from shardwright.mcts import search as tree_search
 from shardwright.search.actions import Actions, find_actions
 from shardwright.search.improve import improve
+from shardwright.search.lists import replaced
 from shardwright.search.scores import BudgetOver, Enough, Found, Milestone, Scores
 from shardwright.search.simplify import AS_GOOD, SAME, complexity, simplified
 from shardwright.search.space import NO_KEEPERS, Keepers, Space
@@ -22,8 +23,8 @@ _PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 1500, 5, 50
 """A tree search ends after so many states for each action without one that is better, divided by how many classes of
 ops there are to price: it can afford more where a state is cheap."""
 _WORK = 180_000
-"""What a search may do at most (see ``Scores.work``): some ten seconds. Half of it goes to the first local
-improvement, a quarter to the tree search."""
+"""What a search may do at most (see ``Scores.work``): a few seconds. Half of it goes to the first local improvement, a
+quarter to the tree search. Deciding an axis anew may take a quarter as much again."""
 _LEAST_WORK = 20_000
 """Of work: a search that has done less, because its states are cheap, goes another round."""
 _MOST_ROUNDS = 16
@@ -167,7 +168,21 @@ def _rounds(
             break
         progress.patience *= 2
         work *= 2
+    _decide_anew(space, scores)
     return "converged"
+
+
+def _decide_anew(space: Space, scores: Scores) -> None:
+    """Take back all that is decided for an axis, and improve from there.
+
+    Where no single change makes a state better, several entries of one list together may be what holds it back.
+    """
+    before = scores.best
+    for axis in range(len(space.root)):
+        assert scores.best is not None
+        improve(scores, replaced(scores.best.lists, axis, ()), space.actions, scores.work + _WORK / 4)
+    if scores.best is not None and scores.best is not before:
+        improve(scores, scores.best.lists, space.actions, scores.work + _WORK / 4)
 
 
 def _improve_best(space: Space, scores: Scores, most_work: float) -> None:
