@@ -285,7 +285,7 @@ def test_the_table_of_a_case(found):
 
 | contender | step, ms | × ours | of it communication | of the limit | GiB | fits | to decide, s | CPU s | what |
 |---|---|---|---|---|---|---|---|---|---|
-| **shardwright** | 400.0 | 1.000 | 100.0 | 25% | 3.00 | yes | 5.0 | 4.0 | FSDP |
+| **shardwright** | 400.0 | 1.000 | 100.0 | 25% | 3.00 | yes | 5.00 | 4.00 | FSDP |
 | experts | 380.0 | 0.950 | 95.0 | 26% | 3.00 | yes |  |  | fsdp:data + fsdp:model |
 | xla auto-sharding | 600.0 | 1.500 | 150.0 | 17% | 3.00 | yes | 100.0 | 90.0 |  |
 | automap | – |  |  |  | – | no |  |  | time out: it did not end within 60 s |
@@ -307,9 +307,9 @@ def test_the_summary_and_where_we_lose(found):
 
 
 def test_the_time_to_decide_with_and_without_what_jax_takes(found):
-    assert deciding(found)[2:] == ["| gpt v5e-16 | 5.0 |  | 100.0 | 20.0 |  | 22.5 |", ""]
+    assert deciding(found)[2:] == ["| gpt v5e-16 | 5.00 |  | 100.0 | 20.0 |  | 22.5 |", ""]
     rows = [row(CASE, OURS, 0.2, search_seconds=5.0, lowering_seconds=1.0), row(CASE, XLA, 0.3, search_seconds=100.0)]
-    assert deciding(matches(rows, [CASE]))[2] == "| gpt v5e-16 | 5.0 | 1.0 | 100.0 | 20.0 | 25.0 |  |"
+    assert deciding(matches(rows, [CASE]))[2] == "| gpt v5e-16 | 5.00 | 1.00 | 100.0 | 20.0 | 25.0 |  |"
     assert deciding(matches(rows[:1], [CASE])) == []
 
 

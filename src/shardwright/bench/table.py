@@ -68,11 +68,7 @@ def deciding(found: Sequence[Match], against: str = XLA) -> list[str]:
         own = ours.get("lowering_seconds")
         alone = None if own is None else theirs["search_seconds"] / (ours["search_seconds"] - own)
         cpu = match.search_ratio(against, "search_cpu_seconds")
-        shown = [
-            f"{ours['search_seconds']:.1f}",
-            "" if own is None else f"{own:.1f}",
-            f"{theirs['search_seconds']:.1f}",
-        ]
+        shown = [_seconds(seconds) for seconds in (ours["search_seconds"], own, theirs["search_seconds"])]
         ratios = [_ratio(value, 1) for value in (ratio, alone, cpu)]
         lines.append(f"| {match.case.name} | {' | '.join([*shown, *ratios])} |")
     return [*lines, ""] if len(lines) > 2 else []
@@ -126,7 +122,7 @@ def _what(row: Row) -> str:
 
 
 def _seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+    return "" if value is None else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _ratio(value: float | None, digits: int) -> str:
