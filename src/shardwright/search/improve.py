@@ -10,6 +10,8 @@ from shardwright.search.lists import Lists, replaced
 from shardwright.search.scores import Found, Scores
 from shardwright.spmd import Entry
 
+_WORTH = 1e-4
+"""Of a step: what is gained by less than this is taken, but not a reason to try everything once more."""
 _SHORT = 6
 """The first entries of a list decide about most tensors: what is tried with every entry of a short list is tried with
 these alone of a longer one."""
@@ -24,7 +26,8 @@ def improve(scores: Scores, start: Lists, actions: Actions, most_work: float = m
         new = _found(scores, moves[place % len(moves)])
         place, tried = place + 1, tried + 1
         if scores.better(new, current):  # go on with the same kind of change: it is likely to help again
-            current, tried = new, 0
+            worth = scores.gain(new, current) > _WORTH
+            current, tried = new, 0 if worth else tried
             place %= len(moves)
             moves = list(neighbours(current.lists, actions))
     return current
