@@ -12,12 +12,14 @@ from programs import f32
 from shardwright.baselines import exhaustive, experts
 from shardwright.cost import Cost, CostModel
 from shardwright.devices import find_device
+from shardwright.devices.targets import parse_target
 from shardwright.models import build
 from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
 from shardwright.search.improve import improve, neighbours
 from shardwright.search.order import Order
 from shardwright.search.scores import Found, Scores
 from shardwright.search.simplify import AS_GOOD, complexity, simplified
+from shardwright.space import Decision
 from shardwright.spmd import Entry, MeshShape, Places, State, keep_whole
 from small import MESHES, SMALL
 
@@ -197,6 +199,38 @@ def test_local_improvement_reaches_a_state_that_no_neighbour_beats() -> None:
     found = improve(scores, given.space.root, given.space.actions)
     for lists in neighbours(found.lists, given.space.actions):
         assert not scores.better(Found(lists, scores.cost(lists)), found)
+
+
+def test_what_is_gained() -> None:
+    given = problem("sgd")
+    scores = Scores(given.costs, given.space.order, given.root, 100)
+    slow, fast, large = (Found((), Cost(*cost)) for cost in ((3.0, 1.0, 100), (2.0, 1.0, 90), (1.0, 1.0, 101)))
+    assert scores.gain(fast, slow) == pytest.approx(0.25)
+    assert scores.gain(slow, large) == math.inf
+
+
+@pytest.mark.slow
+def test_an_axis_is_decided_anew_where_no_single_change_helps() -> None:
+    fn, args, options = build("moe", layers=2)
+    where = {"mesh": {"data": 16, "model": 4}, "device": parse_target("tpu:v5p:4x4x4").placed_device}
+    layers = "state.params.layers"
+    known = sw.evaluate(
+        fn,
+        *args,
+        **where,
+        **options,
+        decisions=[
+            Decision("data", f"{layers}.sparse.router[2]", unless="batch.tokens[1]"),
+            Decision("data", "batch.tokens[0]"),
+            Decision("data", "state.params.embed[1]", unless=f"{layers}.dense.wq[2]"),
+            Decision("model", "state.params.embed[0]"),
+            Decision("model", f"{layers}.dense.w_up[2]"),
+            Decision("model", f"{layers}.dense.wq[2]"),
+            Decision("model", f"{layers}.sparse.w_up[3]"),
+            Decision("model", "state.params.embed[1]"),
+        ],
+    )
+    assert sw.partition(fn, *args, **where, **options).estimate.step_seconds <= known.estimate.step_seconds
 
 
 def test_a_value_falls_with_seconds_and_with_bytes_over_the_limit() -> None:
