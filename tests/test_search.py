@@ -207,6 +207,7 @@ def test_what_is_gained() -> None:
     slow, fast, large = (Found((), Cost(*cost)) for cost in ((3.0, 1.0, 100), (2.0, 1.0, 90), (1.0, 1.0, 101)))
     assert scores.gain(fast, slow) == pytest.approx(0.25)
     assert scores.gain(slow, large) == math.inf
+    assert scores.gain(Found((), Cost(0.0, 0.0, 80)), Found((), Cost(0.0, 0.0, 90))) == 0
 
 
 @pytest.mark.slow

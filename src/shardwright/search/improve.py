@@ -18,7 +18,7 @@ these alone of a longer one."""
 
 
 def improve(scores: Scores, start: Lists, actions: Actions, most_work: float = math.inf) -> Found:
-    """The state that no single change makes better, or the best when that much work has been done (``Scores.work``)."""
+    """The state that no single change makes much better, or the best when so much is done (``Scores.work``)."""
     current = _found(scores, start)
     place = tried = 0
     moves = list(neighbours(current.lists, actions))

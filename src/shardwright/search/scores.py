@@ -136,7 +136,7 @@ class Scores:
     def gain(self, new: Found, old: Found) -> float:
         """The part of a step that a better state saves; infinite where it is nearer to the limit of memory."""
         (over, seconds), (old_over, old_seconds) = self.rank(new.cost), self.rank(old.cost)
-        return math.inf if over != old_over else 1 - seconds / old_seconds
+        return math.inf if over != old_over else (old_seconds - seconds) / (old_seconds or 1.0)
 
     def distinct(self, count: int, apart: float = 1e-6) -> list[Found]:
         """The best states that fit, none of them just another way to say the same: seconds differ by this part."""
