@@ -486,10 +486,39 @@ def test_a_shortage_is_read_from_the_error(message, expected):
 def test_the_last_words_of_a_process():
     log = "INFO start\nF1116 12:00 a.cc:3] Check failed: x == y (1 vs. 2)\n*** trace ***\n    @ 0x7f  f()\n\n"
     assert last_words(log, -6) == (
-        "the compiler's process was ended by SIGABRT: F1116 12:00 a.cc:3] Check failed: x == y (1 vs. 2)"
+        "the compiler's process was ended by SIGABRT: Check failed: x == y (1 vs. 2), in a.cc:3"
     )
     assert last_words("", 3) == "the compiler's process ended with exit code 3: it printed nothing"
     assert "signal 77" in last_words("hello", -77)
+
+
+CHECK_FAILED = """\
+W1117 22:25:53.100000    7080 cpu_client.cc:12] something else, an error of no account
+F1117 22:25:53.600134    7080 spmd_partitioner.cc:1115] Check failed: offset(0) == swd->padding_low() (1 vs. -1) 
+*** Check failure stack trace: ***
+    @     0x7f63a4240634  absl::lts_20260107::log_internal::LogMessage::SendToLog()
+    @     0x7f63a46ad556  xla::spmd::PartitionedHlo::ReshardAsWindowedInput()
+@     0x7f63a46ce2d0  xla::spmd::SpmdPartitioningVisitor::HandleError()
+    @     0x7f63ab6a71f5  (unknown)
+Fatal Python error: Aborted
+
+Thread 0x00007f17 (most recent call first):
+  File "compiler.py", line 12 in compile
+SIGABRT received by PID 7080 (TID 7080) on cpu 1
+"""  # noqa: W291
+
+
+def test_the_check_that_failed_is_told_and_no_stack_frame():
+    assert last_words(CHECK_FAILED, -6, "the process") == (
+        "the process was ended by SIGABRT: Check failed: offset(0) == swd->padding_low() (1 vs. -1), in "
+        "spmd_partitioner.cc:1115"
+    )
+    python = (
+        'Traceback (most recent call last):\n  File "a.py", line 3, in f\njax.errors.JaxRuntimeError: INTERNAL: no\n'
+    )
+    assert last_words(python, 1, "the process") == (
+        "the process ended with exit code 1: jax.errors.JaxRuntimeError: INTERNAL: no"
+    )
 
 
 def test_a_warning_in_the_form_of_newer_compilers():

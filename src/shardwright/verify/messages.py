@@ -32,6 +32,8 @@ _OTHER_MEMORY = re.compile(r"memory space (?!hbm)\w+|\b(?:vmem|smem)\b")
 
 _ARRAY = re.compile(r"^([a-z]\w*)\[([\d,]*)\]")
 
+_CHECK = re.compile(r"^(?:F\d{4} .*?)?(?P<where>[\w./\-]+:\d+)\] (?P<what>.*\S)")
+_FATAL = re.compile(r"^F\d{4} |Check fail")
 _TELLING = re.compile(r"Check fail|^F\d{4} |FATAL|Fatal|[Ee]rror|LLVM ERROR|terminate called|SIG[A-Z]+")
 _NOISE = re.compile(
     r"^\s*$|^\s+(File|@|at) |^=== Source Location|^learning/|^E0000 .*TPU_WORKER|TPU_ACCELERATOR_TYPE|Extension modules"
@@ -115,10 +117,15 @@ def _ways(sharding: str) -> list[int]:
     return []
 
 
-def last_words(log: str, returncode: int) -> str:
-    """Why a compiler's process ended: the signal's name if any, and the last line that tells something."""
+def last_words(log: str, returncode: int, process: str = "the compiler's process") -> str:
+    """Why a process ended: the signal's name if any, and the check that failed, or the last line that tells something.
+
+    What a failed check prints after itself is where the compiler stood, which tells a user nothing.
+    """
     lines = [line.strip() for line in log.splitlines() if not _NOISE.search(line)]
+    fatal = [line for line in lines if _FATAL.search(line)]
     telling = [line for line in lines if _TELLING.search(line)] or lines or ["it printed nothing"]
+    words = _check(fatal[0]) if fatal else telling[-1]
     if returncode < 0:
         try:
             ended = f"was ended by {signal.Signals(-returncode).name}"
@@ -126,7 +133,13 @@ def last_words(log: str, returncode: int) -> str:
             ended = f"was ended by signal {-returncode}"
     else:
         ended = f"ended with exit code {returncode}"
-    return f"the compiler's process {ended}: {telling[-1][:300]}"
+    return f"{process} {ended}: {words[:300]}"
+
+
+def _check(line: str) -> str:
+    """What failed and where, as ``Check failed: a == b (3 vs. 4), in file.cc:801``, of the fatal line of a log."""
+    found = _CHECK.search(line)
+    return f"{found['what']}, in {found['where']}" if found else line
 
 
 def _bytes(number: str, unit: str) -> int:

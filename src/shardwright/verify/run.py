@@ -15,6 +15,7 @@ from jax import export
 
 from shardwright.errors import PlanError
 from shardwright.verify.compile import flattened, number_widths
+from shardwright.verify.messages import last_words
 from shardwright.verify.report import Verdict
 
 if TYPE_CHECKING:
@@ -62,7 +63,6 @@ def _child(folder: str, devices: int, timeout_seconds: float) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"crash": f"it did not end within {timeout_seconds:.0f} seconds"}
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"crash": f"the process ended with {done.returncode}: {last[:300]}", "stderr": done.stderr[-4000:]}
+        return {"crash": last_words(done.stderr, done.returncode, "the process"), "stderr": done.stderr[-4000:]}
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
