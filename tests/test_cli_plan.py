@@ -146,6 +146,14 @@ def test_compare():
         (["plan", *CALL, "--verify", "tpu:v5e:4x4"], "tpu:v5e:4x4 has 16 devices, but the plan's mesh has 4"),
         (["plan", *CALL, "--rerank", "tpu:v99:2x2"], "names no TPU to compile for"),
         (["plan", *CALL, "--save", "no/plan.json"], "cannot write no/plan.json: there is no folder no"),
+        (
+            ["plan", *CALL, "--save", "x", "--report", "./x"],
+            "--save and --report would both write to ./x; name two files.",
+        ),
+        (["plan", *CALL, "--save", "-", "--json"], "what is printed and --save would both write to /dev/stdout"),
+        (["fit", *CALL, "--save", "no/plan.json"], "cannot write no/plan.json: there is no folder no"),
+        (["bench", "--no-run", "--write", "x.svg"], "--write and its plot would both write to x.svg"),
+        (["bench", "--no-run", "--rows", "x", "--write", "./x"], "overwrite x, which --rows is read from"),
         (["plan", *CALL, "--json", "--python"], "exclude each other"),
         (["plan", *CALL, "--seconds", "-1"], "Invalid value for '--seconds'"),
         (["plan", "none.mlir", *CALL[1:]], "cannot read none.mlir: No such file or directory."),
@@ -178,6 +186,14 @@ def test_interrupts_and_files_of_the_system(monkeypatch):
     monkeypatch.setattr("shardwright.cli.plan.searched_plan", forbidden)
     result = run("plan", *CALL)
     assert (result.exit_code, result.stderr) == (2, "shardwright: cannot use /secret: Permission denied.\n")
+
+
+def test_a_plan_on_standard_output(capfd):
+    result = run("plan", *CALL, "--save", "-")
+    assert result.exit_code == 0, result.output
+    assert json.loads(capfd.readouterr().out)["mesh"] == {"data": 2, "model": 2}
+    assert result.stdout in ("", "importing\n")
+    assert "wrote /dev/stdout\nstep on 4 × tpu-v5e" in result.stderr
 
 
 def test_debug_is_understood_at_the_end():

@@ -442,5 +442,7 @@ def test_an_output_that_cannot_be_written(folder, tmp_path, monkeypatch):
         "shardwright: cannot write none/out.mlir: there is no folder none.\n",
     )
     result = run(*call, ".")
-    assert result.stderr == "shardwright: cannot write the module to .: it is a folder; name a file in it.\n"
+    assert result.stderr == "shardwright: cannot write .: it is a folder; name a file in it.\n"
+    result = run(*call, folder / "text.mlir")
+    assert result.stderr.endswith("text.mlir, which TARGET is read from; name another file.\n")
     assert list(tmp_path.iterdir()) == []

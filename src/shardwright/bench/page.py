@@ -9,6 +9,7 @@ from shardwright._files import write_whole
 from shardwright.bench.match import Match
 from shardwright.bench.plot import draw
 from shardwright.bench.table import deciding, losses, summary, tables
+from shardwright.errors import PlanError
 
 BEGIN, END = "<!-- by hand: what stands between these two lines is kept -->", "<!-- end -->"
 _CAUSES = "(Nobody has written about causes yet.)"
@@ -30,7 +31,10 @@ arguments' bytes over their bandwidth, if that takes longer."""
 
 def write_page(found: Sequence[Match], file: Path) -> None:
     """Write the page and its plot; a hand-written part of the old page is kept."""
-    causes = kept(file.read_text()) if file.exists() else _CAUSES
+    try:
+        causes = kept(file.read_text()) if file.is_file() else _CAUSES
+    except UnicodeDecodeError:
+        raise PlanError(f"{file} is no text, so what people wrote there cannot be kept; name another file.") from None
     picture = file.with_suffix(".svg")
     draw(found, picture)
     write_whole(file, page_text(found, causes, picture.name), "the page")

@@ -12,6 +12,7 @@ from typing import Any
 import shardwright
 from shardwright.bench.cases import Case
 from shardwright.bench.contenders import Contender
+from shardwright.errors import PlanError
 
 Row = dict[str, Any]
 
@@ -52,21 +53,25 @@ class Rows:
     def add(self, key: Mapping[str, Any], found: Mapping[str, Any]) -> Row:
         """Write a row at once, whole: what a kill leaves half-written is passed over when the file is read."""
         row = {"key": dict(key), **found}
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        start = "\n" if _cut_short(self.file) else ""
-        with self.file.open("a") as file:
-            file.write(start + json.dumps(row) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            start = "\n" if _cut_short(self.file) else ""
+            with self.file.open("a") as file:
+                file.write(start + json.dumps(row) + "\n")
+                file.flush()
+                if self.file.is_file():
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise PlanError(f"cannot write a row to {self.file}: {error.strerror or error}.") from None
         self._known[_text(key)] = row
         return row
 
 
 def read_rows(file: Path) -> Iterator[Row]:
     """The rows of a file, in order; lines that are no rows are passed over."""
-    if not file.exists():
+    if not file.is_file():  # a pipe or a device has none
         return
-    for line in file.read_text().splitlines():
+    for line in file.read_text(errors="replace").splitlines():
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
@@ -80,4 +85,4 @@ def _text(key: Mapping[str, Any]) -> str:
 
 
 def _cut_short(file: Path) -> bool:
-    return file.exists() and file.stat().st_size > 0 and not file.read_bytes().endswith(b"\n")
+    return file.is_file() and file.stat().st_size > 0 and not file.read_bytes().endswith(b"\n")

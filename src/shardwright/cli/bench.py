@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from shardwright._files import check_outputs
 from shardwright.bench import CASES, CONTENDERS, choose_cases, choose_contenders
 from shardwright.bench.environments import default_folder
 from shardwright.bench.match import matches
@@ -68,6 +69,8 @@ def bench(
     if listed:
         _list()
         return
+    if write is not None:
+        check_outputs({"--write": write, "its plot": write.with_suffix(".svg")}, {"--rows": rows_file})
     cases = choose_cases(only, quick=quick)
     chosen = choose_contenders([name.strip() for name in contenders.split(",") if name.strip()])
     if not no_run:

@@ -8,9 +8,10 @@ import click
 
 from shardwright.cli import complete
 from shardwright.cli.options import asked, json_option, search_options, target_options
-from shardwright.cli.output import emit, note, only_results, show
+from shardwright.cli.output import check_files, emit, note, only_results, output_option, show
 from shardwright.cli.parse import mesh_devices
 from shardwright.cli.plan import infeasible_dict
+from shardwright.cli.target import target_file
 from shardwright.cli.verdicts import check_names
 from shardwright.errors import InfeasibleError
 from shardwright.fit import fit as find_fit
@@ -40,7 +41,7 @@ from shardwright.fit.found import fit_table
     show_default=True,
     help="Try no more devices than this; 0 leaves the question out.",
 )
-@click.option("--save", metavar="FILE", type=click.Path(), help="Write the plan for the largest size as JSON.")
+@output_option("--save", "Write the plan for the largest size as JSON; - is standard output.")
 @json_option
 def fit(
     dimensions: tuple[str, ...],
@@ -66,6 +67,7 @@ def fit(
         raise click.UsageError("fit does not take --rerank; --verify asks the compiler.")
     if verify is not None:
         check_names([verify], mesh_devices(given["mesh"]))
+    streamed = check_files({"--save": save}, target_file(given["target"]), only_result=as_json)
     try:
         with only_results(as_json):
             target, options = asked(given)
@@ -88,4 +90,5 @@ def fit(
     if as_json:
         emit(found.to_dict())
     else:
-        show(fit_table(found))
+        with only_results(streamed):
+            show(fit_table(found))

@@ -5,13 +5,39 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console, RenderableType
 
 from shardwright._console import plain_text
+from shardwright._files import check_outputs, open_stream
+
+_STDOUT = "/dev/stdout"
+
+
+def output_option(name: str, told: str) -> Callable[[Any], Any]:
+    """An option that names a file to write, ``-`` for standard output."""
+    return click.option(
+        name,
+        metavar="FILE",
+        type=click.Path(),
+        callback=lambda _context, _option, path: _STDOUT if path == "-" else path,
+        help=told,
+    )
+
+
+def check_files(files: Mapping[str, str | None], source: Path | None, *, only_result: bool) -> bool:
+    """Raise where files cannot be written, or would overwrite each other, the target or what goes to standard output.
+
+    Returns whether one of them is standard output, so that what is for people goes to standard error.
+    """
+    streamed = any(path is not None and open_stream(path) == 1 for path in files.values())
+    printed = {"what is printed": _STDOUT if only_result or not streamed else None}
+    check_outputs({**printed, **files}, {} if source is None else {"TARGET": source})
+    return streamed
 
 
 def show(renderable: RenderableType) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,10 +9,11 @@ import click
 from shardwright.cli import complete
 from shardwright.cli.exits import DOES_NOT_FIT
 from shardwright.cli.options import json_option, search_options, searched_front, searched_plan, target_options
-from shardwright.cli.output import emit, note, only_results, show
+from shardwright.cli.output import check_files, emit, note, only_results, output_option, show
 from shardwright.cli.parse import mesh_devices
+from shardwright.cli.target import target_file
 from shardwright.cli.verdicts import check_names, verdict_dict, verdict_text
-from shardwright.errors import InfeasibleError, PlanError
+from shardwright.errors import InfeasibleError
 from shardwright.front import Front, front_table
 from shardwright.plan.present import plan_table
 
@@ -21,11 +21,9 @@ from shardwright.plan.present import plan_table
 @click.command(short_help="Find the fastest sharding that fits the memory.")
 @target_options
 @search_options
-@click.option("--save", metavar="FILE", type=click.Path(), help="Write the plan as JSON, for sw.load and verify.")
-@click.option("--report", metavar="FILE", type=click.Path(), help="Write the plan as one HTML page.")
-@click.option(
-    "--output", metavar="FILE", type=click.Path(), help="Write the StableHLO module with the plan's shardings in it."
-)
+@output_option("--save", "Write the plan as JSON, for sw.load and verify; - is standard output, here and below.")
+@output_option("--report", "Write the plan as one HTML page.")
+@output_option("--output", "Write the StableHLO module with the plan's shardings in it.")
 @click.option(
     "--verify",
     "checks",
@@ -91,16 +89,16 @@ def plan(
         raise click.UsageError("--pareto excludes --python and --rerank.")
     if pareto and not pareto.endswith(".html"):
         raise click.UsageError(f"--pareto takes a file that ends in .html, or nothing, not {pareto!r}.")
-    for file in (save, report, output, pareto or None):
-        if file is not None and not Path(file).parent.is_dir():
-            raise PlanError(f"cannot write {file}: there is no folder {Path(file).parent}.")
+    machine = as_json or as_python
+    files = {"--save": save, "--report": report, "--output": output, "--pareto": pareto or None}
+    streamed = check_files(files, target_file(given["target"]), only_result=machine)
     check_names(checks, mesh_devices(given["mesh"]))
     front = drawn_front(given, pareto, as_json) if pareto is not None else None
     if front is not None and front.fitting is None:
         emit(front.to_dict()) if as_json else show(front_table(front))
         click.get_current_context().exit(DOES_NOT_FIT)
     try:
-        with only_results(as_json or as_python):
+        with only_results(machine):
             found = searched_plan(given) if front is None or front.fitting is None else front.fitting
             if save is not None:
                 found.save(save)
@@ -131,12 +129,13 @@ def plan(
         for verdict in verdicts:
             note(str(verdict))
     else:
-        show(plan_table(found) if front is None else front_table(front))
-        for explanation in explanations.values():
-            click.echo(f"\n{explanation}")
-        for verdict in verdicts:
-            click.echo()
-            show(verdict_text(verdict))
+        with only_results(streamed):
+            show(plan_table(found) if front is None else front_table(front))
+            for explanation in explanations.values():
+                click.echo(f"\n{explanation}")
+            for verdict in verdicts:
+                click.echo()
+                show(verdict_text(verdict))
     if not all(verdicts):
         click.get_current_context().exit(DOES_NOT_FIT)
 

@@ -48,9 +48,9 @@ class Target:
 
 def find_target(text: str, sizes: Mapping[str, Any]) -> Target:
     """Resolve what the user typed: a file, ``module:function``, or a model's name with its sizes."""
-    if text.endswith(_FILE_ENDINGS) or (os.sep in text and ":" not in text):
+    if (file := target_file(text)) is not None:
         _refuse_sizes(text, sizes)
-        return Target(text, file=Path(text))
+        return Target(text, file=file)
     if ":" in text:
         _refuse_sizes(text, sizes)
         return _function(text)
@@ -58,6 +58,11 @@ def find_target(text: str, sizes: Mapping[str, Any]) -> Target:
         raise TargetError(f"{text!r} is a module; name the function in it that returns (fn, args): {text}:function.")
     fn, args, options = build(text, **sizes)
     return Target(text, fn, args, options)
+
+
+def target_file(text: str) -> Path | None:
+    """The file that the user typed, if it is one."""
+    return Path(text) if text.endswith(_FILE_ENDINGS) or (os.sep in text and ":" not in text) else None
 
 
 def _refuse_sizes(text: str, sizes: Mapping[str, Any]) -> None:
