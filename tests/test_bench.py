@@ -229,14 +229,6 @@ def test_failures_are_rows_and_are_run_again_only_when_asked(tmp_path, monkeypat
     assert said[1] == f"{CASE.name}: shardwright: time out: it did not end within 1 s"
 
 
-def test_processes_that_crash_or_take_too_long(tmp_path):
-    def process(code: str, timeout: float):
-        return run_module._process([sys.executable, "-c", code], {}, str(tmp_path), timeout)
-
-    assert process("import sys; print('so'); sys.exit(3)", 60.0) == (3, "so\n")
-    assert process("import time; time.sleep(60)", 0.2)[0] is None
-
-
 def test_xla_results_are_read_as_ours_are():
     hlo = """HloModule jit_f, num_partitions=16
 

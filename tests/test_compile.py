@@ -3,7 +3,6 @@
 import gzip
 import importlib.util
 import math
-import sys
 from types import SimpleNamespace
 
 import jax
@@ -62,8 +61,10 @@ def exported(fn, args, mesh, in_specs, out_specs, platform="cpu"):
     return export.export(jitted, platforms=[platform])(*args)
 
 
-def child(monkeypatch, code):
-    monkeypatch.setattr(compile, "_COMMAND", (sys.executable, "-c", code))
+def child(monkeypatch, tmp_path, code):
+    script = tmp_path / "child.py"
+    script.write_text(code)
+    monkeypatch.setattr(compile, "_STARTED", (str(script),))
 
 
 # Real compilers
@@ -257,9 +258,10 @@ def test_types_of_the_user_need_not_be_known_to_the_process():
 # What can go wrong
 
 
-def test_a_crash_is_a_verdict(monkeypatch):
+def test_a_crash_is_a_verdict(monkeypatch, tmp_path):
     child(
         monkeypatch,
+        tmp_path,
         "import os, signal, sys; print('F1 a.cc:1] Check failed: boom', file=sys.stderr, flush=True); "
         "os.kill(os.getpid(), signal.SIGSEGV)",
     )
@@ -269,16 +271,17 @@ def test_a_crash_is_a_verdict(monkeypatch):
     assert found.message == "the compiler's process was ended by SIGSEGV: F1 a.cc:1] Check failed: boom"
 
 
-def test_a_compiler_that_does_not_end_is_a_verdict(monkeypatch):
-    child(monkeypatch, "import time; time.sleep(60)")
+def test_a_compiler_that_does_not_end_is_a_verdict(monkeypatch, tmp_path):
+    child(monkeypatch, tmp_path, "import time; time.sleep(60)")
     found = planned().verify("cpu", timeout_seconds=1)
     assert not found
     assert found.message == "the compiler did not end within 1 seconds"
 
 
-def test_an_error_of_the_compiler_is_a_verdict(monkeypatch):
+def test_an_error_of_the_compiler_is_a_verdict(monkeypatch, tmp_path):
     child(
         monkeypatch,
+        tmp_path,
         "import json, sys; json.dump({'error': 'INTERNAL: a bug\\nmore', 'error_type': 'JaxRuntimeError'}, "
         "open(sys.argv[1] + '/result.json', 'w'))",
     )

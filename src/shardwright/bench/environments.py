@@ -53,8 +53,8 @@ def prepare(environment: Environment, folder: Path) -> Path:
     if not _complete(environment, python):
         shutil.rmtree(home, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        _run([sys.executable, "-m", "venv", str(home)], environment)
-        _run([str(python), "-m", "pip", "install", "--quiet", *environment.packages], environment)
+        _run([sys.executable, "-P", "-m", "venv", str(home)], environment)
+        _run([str(python), "-P", "-m", "pip", "install", "--quiet", *environment.packages], environment)
     _link_package(home / "source")
     return python
 
@@ -83,7 +83,7 @@ def _complete(environment: Environment, python: Path) -> bool:
     if not python.exists():
         return False
     names = [package.partition("==")[0] for package in environment.packages]
-    asked = subprocess.run([str(python), "-c", _LIST, *names], capture_output=True, text=True, check=False)
+    asked = subprocess.run([str(python), "-P", "-c", _LIST, *names], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
         return False
     found = json.loads(asked.stdout)

@@ -6,14 +6,12 @@ import gzip
 import json
 import os
 import platform
-import signal
-import subprocess
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from shardwright._children import child_folder, run_child
 from shardwright.bench.cases import Case
 from shardwright.bench.contenders import Contender
 from shardwright.bench.environments import Environment, child_variables, compiler_build, prepare
@@ -95,17 +93,24 @@ def attempt(case: Case, contender: Contender, python: Path, timeout: float) -> R
     script = Path(__file__).with_name(f"{contender.script}.py")
     # As a file, a script does not need the rest of this package, nor the versions that it needs.
     started = [str(script)] if contender.script == "xla_auto" else ["-m", f"shardwright.bench.{contender.script}"]
-    with tempfile.TemporaryDirectory(prefix="shardwright-bench-") as folder:
-        Path(folder, "task.json").write_text(json.dumps(task))
-        ended, log = _process([str(python), "-P", *started, folder], variables(python), folder, timeout)
-        if ended is None:
+    with child_folder() as folder:
+        (folder / "task.json").write_text(json.dumps(task))
+        ended = run_child(
+            python,
+            [*started, str(folder)],
+            folder=folder,
+            environment=variables(python),
+            timeout_seconds=timeout,
+        )
+        log = ended.output + ended.complaints
+        if ended.code is None:
             return {"status": "time out", "message": f"it did not end within {timeout:.0f} s"}
-        result = Path(folder, "result.json")
+        result = folder / "result.json"
         if not result.exists():
-            return {"status": "crashed", "message": last_words(log, ended)}
+            return {"status": "crashed", "message": last_words(log, ended.code)}
         found: Row = json.loads(result.read_text())
         if contender.script == "xla_auto":
-            text = Path(folder, "hlo.txt.gz")
+            text = folder / "hlo.txt.gz"
             hlo = gzip.decompress(text.read_bytes()).decode() if text.exists() else ""
             return read_xla(found, hlo, log, case)
         return found
@@ -137,27 +142,3 @@ def in_words(row: Mapping[str, Any]) -> str:
     searched = f", {row['search_seconds']:.1f} s of search" if row.get("search_seconds") is not None else ""
     fits = "" if row["fits"] else ", more than it may"
     return f"{row['step_seconds'] * 1e3:.1f} ms, {row['peak_bytes'] / 2**30:.2f} GiB{fits}{searched}"
-
-
-def _process(command: list[str], variables: dict[str, str], folder: str, timeout: float) -> tuple[int | None, str]:
-    """A process's exit code, or None if it took too long, and what it printed; its own children end with it."""
-    log = Path(folder, "log")
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            command,
-            env=variables,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            ended: int | None = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            ended = None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    return ended, log.read_bytes().decode(errors="replace")

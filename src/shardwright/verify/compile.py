@@ -9,9 +9,7 @@ import json
 import math
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax import export
 
-import shardwright
+from shardwright._children import child_environment, child_folder, run_child
 from shardwright.devices.targets import Target, parse_target
 from shardwright.errors import CompilerMissingError, MeshError, PlanError
 from shardwright.verify.figures import memory_figures, program_figures
@@ -31,7 +29,7 @@ from shardwright.verify.report import CompilerVerdict
 if TYPE_CHECKING:
     from shardwright.plan import Plan
 
-_COMMAND = (sys.executable, "-m", "shardwright.verify.compile_child")
+_STARTED = ("-m", "shardwright.verify.compile_child")
 _EXTRAS = {"tpu": ("tpu", ("libtpu",)), "cuda": ("gpu", ("jax_cuda12_plugin", "jax_cuda13_plugin"))}
 _ENVIRONMENT = {
     "tpu": {
@@ -108,11 +106,11 @@ def compile_exported(
         "donate": donated,
         "compiler_options": {**_COMPILER_OPTIONS[target.platform], **(compiler_options or {})},
     }
-    with tempfile.TemporaryDirectory(prefix="shardwright-") as folder:
-        Path(folder, "exported").write_bytes(flat.serialize())
-        Path(folder, "task.json").write_text(json.dumps(task))
+    with child_folder() as folder:
+        (folder / "exported").write_bytes(flat.serialize())
+        (folder / "task.json").write_text(json.dumps(task))
         found = _child(folder, target.platform, math.prod(mesh_axes.values()), timeout_seconds)
-        text = Path(folder, "hlo.txt.gz")
+        text = folder / "hlo.txt.gz"
         if keep is not None and text.exists():
             shutil.copyfile(text, keep)
         hlo = gzip.decompress(text.read_bytes()).decode() if text.exists() else ""
@@ -163,29 +161,22 @@ def _refused(found: dict[str, Any], target: Target) -> dict[str, Any]:
     return {**found, "crash": found.get("crash") or f"the compiler gave up: {sentence}"}
 
 
-def _child(folder: str, platform: str, devices: int, timeout_seconds: float) -> dict[str, Any]:
+def _child(folder: Path, platform: str, devices: int, timeout_seconds: float) -> dict[str, Any]:
     """Run the compiler; what it prints is searched, never shown."""
-    environment = {**os.environ, **_ENVIRONMENT[platform], **number_widths()}
-    environment.pop("XLA_FLAGS", None)  # a device count or a dump in there is not meant for this
-    here = str(Path(shardwright.__file__).parents[1])  # the process works in another folder
-    environment["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**child_environment(), **_ENVIRONMENT[platform], **number_widths()}
     if platform == "cpu":
         environment["JAX_NUM_CPU_DEVICES"] = str(devices)
-    command = [*_COMMAND, folder]
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+    ended = run_child(
+        sys.executable,
+        [*_STARTED, str(folder)],
+        folder=folder,
+        environment=environment,
+        timeout_seconds=timeout_seconds,
+    )
+    if ended.code is None:
         return {"crash": f"the compiler did not end within {timeout_seconds:.0f} seconds", "log": ""}
-    log = (done.stdout + done.stderr).decode(errors="replace")
-    result = Path(folder, "result.json")
+    log = ended.output + ended.complaints
+    result = folder / "result.json"
     if not result.exists():
-        return {"crash": last_words(log, done.returncode), "stderr": log[-4000:], "log": log}
+        return {"crash": last_words(log, ended.code), "stderr": log[-4000:], "log": log}
     return {**json.loads(result.read_text()), "log": log}

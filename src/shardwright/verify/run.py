@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 from jax import export
 
+from shardwright._children import child_environment, child_folder, run_child
 from shardwright.errors import PlanError
 from shardwright.verify.compile import flattened, number_widths
 from shardwright.verify.messages import last_words
@@ -35,10 +33,10 @@ def verify_run(plan: Plan, *, seed: int = 0, timeout_seconds: float = 600.0) -> 
         raise PlanError(
             f"JAX cannot export this program ({error}), so it cannot be run in a process of its own."
         ) from error
-    with tempfile.TemporaryDirectory(prefix="shardwright-") as folder:
+    with child_folder() as folder:
         for name, program in (("plain", plain), ("planned", planned)):
-            Path(folder, name).write_bytes(flattened(program, ())[0].serialize())
-        Path(folder, "task.json").write_text(json.dumps({"mesh": plan.mesh, "seed": seed}))
+            (folder / name).write_bytes(flattened(program, ())[0].serialize())
+        (folder / "task.json").write_text(json.dumps({"mesh": plan.mesh, "seed": seed}))
         found = _child(folder, plan.partitioned.mesh.devices, timeout_seconds)
     if "crash" in found:
         return Verdict("run", False, found["crash"], found)
@@ -52,17 +50,25 @@ def verify_run(plan: Plan, *, seed: int = 0, timeout_seconds: float = 600.0) -> 
     return Verdict("run", found["ok"], message, found)
 
 
-def _child(folder: str, devices: int, timeout_seconds: float) -> dict[str, Any]:
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices), **number_widths()}
-    environment.pop("XLA_FLAGS", None)  # a device count in there would contradict ours
-    command = [sys.executable, "-m", "shardwright.verify.run_child", folder]
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=timeout_seconds, check=False
-        )
-    except subprocess.TimeoutExpired:
+def _child(folder: Path, devices: int, timeout_seconds: float) -> dict[str, Any]:
+    ended = run_child(
+        sys.executable,
+        ["-m", "shardwright.verify.run_child", str(folder)],
+        folder=folder,
+        environment={
+            **child_environment(),
+            "JAX_PLATFORMS": "cpu",
+            "JAX_NUM_CPU_DEVICES": str(devices),
+            **number_widths(),
+        },
+        timeout_seconds=timeout_seconds,
+    )
+    if ended.code is None:
         return {"crash": f"it did not end within {timeout_seconds:.0f} seconds"}
-    if done.returncode:
-        return {"crash": last_words(done.stderr, done.returncode, "the process"), "stderr": done.stderr[-4000:]}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if ended.code:
+        return {
+            "crash": last_words(ended.complaints, ended.code, "the process"),
+            "stderr": ended.complaints[-4000:],
+        }
+    found: dict[str, Any] = json.loads(ended.output.splitlines()[-1])
     return found
