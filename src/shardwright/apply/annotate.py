@@ -80,9 +80,10 @@ class _Writer:
             if assignment is None:
                 continue
             for t, (want, moves) in enumerate(zip(assignment.operands, assignment.before, strict=True)):
-                if not moves:
-                    continue
                 value, v = operation.operands[t], op.operands[t]
+                guarded = bool(op.rule.records) and want != self.plan.values[v] and not self.program.free[v]
+                if not moves and not guarded:
+                    continue
                 key = (op.region, value, want)  # one for all uses in a body, before the first of them
                 if key not in made:
                     with _jax.ir.InsertionPoint(operation), operation.location:
@@ -131,9 +132,10 @@ class _Writer:
                 own = assignment.made(k, self.plan.values[v])
                 if op.kind == "convolution":  # or XLA makes a loop of it, a thin slice of the features at a time
                     own = assignment.results[k]
-                # A convolution must not be talked into a split that it was kept from, not even for a local slice.
+                # An op must not be talked into a split that it was kept from, not even for a local slice.
+                guarded = bool(op.rule.records) or op.kind == "convolution"
                 apart = own != self.plan.values[v]
-                needed = apart if assignment.partial or op.kind == "convolution" else bool(assignment.after[k])
+                needed = apart if assignment.partial or guarded else bool(assignment.after[k])
                 if not needed or self.program.free[v] or v in done:
                     continue
                 narrower = narrowed_by(self.program, v)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import product
 
 from shardwright.ir.program import Op
-from shardwright.spmd.assign import miscompiled
 from shardwright.spmd.state import Sharding
+from shardwright.spmd.uneven import splits_factor
 
 MOST_STRATEGIES = 96
 """Of one node of an integer program; Alpa prunes as well."""
@@ -47,9 +47,7 @@ def ways_to_run(
     out = []
     for combination in product(*choices):
         factors, onto = tuple([f for f, _ in combination]), tuple([d for _, d in combination])
-        if op.kind == "convolution" and miscompiled(op.rule, factors):
-            continue
-        if _divides(op, factors, onto, shape, sizes):
+        if op.rule.together(factors) and _divides(op, factors, onto, shape, sizes):
             out.append((factors, onto))
     return out
 
@@ -72,7 +70,7 @@ def _divides(
     for f, n in zip(factors, sizes, strict=True):
         if f >= 0:
             ways[f] = ways.get(f, 1) * n
-    if any(op.rule.sizes[f] % n for f, n in ways.items()):
+    if not all(splits_factor(op.rule, f, n, padded=False) for f, n in ways.items()):
         return False
     if max(onto) < 0:
         return True

@@ -18,6 +18,7 @@ from shardwright.ir.program import Op
 from shardwright.spmd.assign import candidates
 from shardwright.spmd.collectives import reduce_partial
 from shardwright.spmd.state import Sharding
+from shardwright.spmd.uneven import splits_factor
 
 
 class Run(NamedTuple):
@@ -47,7 +48,7 @@ class Runs:
         self.ways: list[NDArray[np.float64]] = []
         self._numbers: dict[tuple[Sharding, ...], int] = {}
         self._following: dict[tuple[int, tuple[bool, ...], int, int], Run] = {}
-        self._strategies: dict[tuple[int, tuple[bool, ...], bool], Run] = {}
+        self._strategies: dict[tuple[int, tuple[bool, ...]], Run] = {}
 
     def following(self, o: int, tensor: int, shardings: int) -> Run:
         """How an op runs when one of its tensors lies so, as far as its rule allows."""
@@ -66,7 +67,7 @@ class Runs:
                     for axis in axes:
                         f = dim[0] if dim else -1
                         parts = ways.get(f, 1) * self.mesh.sizes[axis]
-                        if f in legal[axis] and op.rule.sizes[f] % parts == 0:
+                        if f in legal[axis] and splits_factor(op.rule, f, parts, padded=False):
                             taken[axis], ways[f] = f, parts
                 factors.append(tuple(taken))
             known = self._following[key] = self._as_run(op, factors)
@@ -76,7 +77,7 @@ class Runs:
         """All ways to run an op; partial results are all-reduced, or reduce-scattered onto a dimension."""
         op = self.program.ops[o]
         allowed = tuple([g >= 0 for g in self.costs.classes.places.of_op[o]])
-        key = (self.program.shape_classes[op.signature], allowed, op.kind == "convolution")
+        key = (self.program.shape_classes[op.signature], allowed)
         known = self._strategies.get(key)
         if known is None:
             found = ways_to_run(op, self._legal(op, allowed), self.program.values[op.results[0]].shape, self.mesh.sizes)

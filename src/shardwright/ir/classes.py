@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright import _jax
+from shardwright.compiler.miscompiled import KINDS as MISCOMPILED_KINDS
+from shardwright.compiler.miscompiled import Site, forbid
 from shardwright.errors import RuleError
 from shardwright.ir import own_rules, rules
 from shardwright.ir.flops import Window, convolution_flops, dot_flops
@@ -75,6 +77,7 @@ class Classes:
 
     user_rules: Mapping[str, str]
     _known: dict[Any, OpClass] = field(default_factory=dict)
+    _classes: dict[Any, OpClass] = field(default_factory=dict)
 
     def of(self, operation: Any, name: str, operands: Sequence[TensorType], results: Sequence[TensorType]) -> OpClass:
         """The class of an MLIR operation."""
@@ -82,18 +85,25 @@ class Classes:
         given = attributes["sdy.sharding_rule"] if "sdy.sharding_rule" in attributes else None
         more = _DISTINGUISHING.get(name)
         own = tuple([attributes[a] if a in attributes else None for a in more]) if more else None
-        key = (name, given, own, len(operands), *operands, *results)
-        known = self._known.get(key)
+        # All attributes can matter to what the compiler gets wrong, but they make a class only where it does.
+        watched = tuple([attributes[a] for a in attributes]) if name in MISCOMPILED_KINDS else None
+        types = (len(operands), *operands, *results)
+        known = self._known.get((name, given, own, watched, types))
         if known is None:
             ins, outs = [t.shape for t in operands], [t.shape for t in results]
             rule = rules.empty_whole(self._rule(name, attributes, given, ins, outs))
-            known = self._known[key] = OpClass(
-                number=len(self._known),
-                kind=name.partition(".")[2],
-                rule=rule,
-                flops=_flops(name, attributes, rule, ins, outs),
-                attributes=_reader(name, results),
-            )
+            if watched is not None and rule.known:
+                rule = rules.restricted(rule, forbid(_site(name, attributes, rule, ins + outs)))
+            known = self._classes.get((name, given, own, rule, types))
+            if known is None:
+                known = OpClass(
+                    number=len(self._classes),
+                    kind=name.partition(".")[2],
+                    rule=rule,
+                    flops=_flops(name, attributes, rule, ins, outs),
+                    attributes=_reader(name, results),
+                )
+            self._known[name, given, own, watched, types] = self._classes[name, given, own, rule, types] = known
         return known
 
     def _rule(self, name: str, attributes: Any, given: Any, operands: list[Shape], results: list[Shape]) -> Rule:
@@ -123,6 +133,36 @@ class Classes:
 def text_attribute(attributes: Any, name: str, default: str) -> str:
     """A string attribute's value, or the default."""
     return str(_jax.ir.StringAttr(attributes[name]).value) if name in attributes else default
+
+
+def _site(name: str, attributes: Any, rule: Rule, shapes: Sequence[Shape]) -> Site:
+    """An op as the table of what the compiler gets wrong looks at it."""
+    found: dict[str, tuple[int, ...]] = {}
+    for key in attributes:
+        attribute = attributes[key]
+        if isinstance(attribute, _jax.ir.IntegerAttr):
+            found[key] = (int(attribute.value),)
+        elif isinstance(attribute, _jax.ir.DenseI64ArrayAttr | _jax.ir.DenseIntElementsAttr):
+            found[key] = tuple([int(attribute[i]) for i in range(len(attribute))])
+        elif key == "dimension_numbers" and name == "stablehlo.convolution":
+            found |= _convolution_dimensions(attribute)
+    return Site(
+        name.partition(".")[2], tuple(shapes), rule.tensors, len(rule.operands), rule.halo, rule.reduction, found
+    )
+
+
+def _convolution_dimensions(attribute: Any) -> dict[str, tuple[int, ...]]:
+    """Of image, kernel and result: batch (of the kernel: input features), features, then the image's own."""
+    n = _jax.stablehlo.ConvDimensionNumbers(attribute)
+    return {
+        "input": (n.input_batch_dimension, n.input_feature_dimension, *n.input_spatial_dimensions),
+        "kernel": (
+            n.kernel_input_feature_dimension,
+            n.kernel_output_feature_dimension,
+            *n.kernel_spatial_dimensions,
+        ),
+        "output": (n.output_batch_dimension, n.output_feature_dimension, *n.output_spatial_dimensions),
+    }
 
 
 _Cut = Callable[[Rule, Sequence[Shape], Any], Rule]

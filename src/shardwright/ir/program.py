@@ -189,7 +189,7 @@ class Program:
         for op in self.ops:
             if op.signature not in out:
                 types = tuple((self.values[v].shape, self.values[v].dtype) for v in (*op.operands, *op.results))
-                key = (op.rule, types, op.flops, op.kind == "convolution")
+                key = (op.rule, types, op.flops)
                 out[op.signature] = numbers.setdefault(key, len(numbers))
         return out
 

@@ -9,10 +9,12 @@ as the dimension, moves everything, so the op is computed whole along it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+
+from shardwright.compiler.miscompiled import Forbidden
 
 Dims = tuple[tuple[int, ...], ...]
 """The factors of each dimension of one tensor, major first."""
@@ -30,6 +32,10 @@ class Rule:
     ``reduction``: factors summed over (sharding one leaves partial results). ``halo``: factors along which neighbours
     exchange a rim. ``whole``: factors along which the op cannot run sharded. ``known`` is false where nobody told us
     the rule.
+
+    What the compiler gets wrong is part of the rule, too: ``exact`` pairs a factor with the size that axes must divide
+    to split it, ``apart`` are pairs of factors that are not split at once, and ``records`` names what says so in the
+    table of ``compiler/miscompiled.py``.
     """
 
     sizes: tuple[int, ...]
@@ -39,6 +45,19 @@ class Rule:
     halo: frozenset[int] = frozenset()
     whole: frozenset[int] = frozenset()
     known: bool = True
+    exact: tuple[tuple[int, int], ...] = ()
+    apart: tuple[tuple[int, int], ...] = ()
+    records: tuple[str, ...] = ()
+
+    def together(self, factors: Iterable[int]) -> bool:
+        """Whether these factors may all be split at once."""
+        chosen = set(factors)
+        return not any(a in chosen and b in chosen for a, b in self.apart)
+
+    @cached_property
+    def divisors(self) -> Mapping[int, int]:
+        """The size that axes must divide to split a factor, for those that are only split exactly."""
+        return dict(self.exact)
 
     @cached_property
     def tensors(self) -> tuple[Dims, ...]:
@@ -92,6 +111,22 @@ def from_shardy(attribute: Any, sdy: Any, types: Sequence[tuple[int, ...]]) -> R
         whole=frozenset(read.need_replication_factors) | frozenset(read.blocked_propagation_factors),
     )
     return _without_misfits(rule, types)
+
+
+def restricted(rule: Rule, forbidden: Forbidden) -> Rule:
+    """The rule without the splits that the compiler gets wrong."""
+    if not forbidden.records:
+        return rule
+    whole = rule.whole | forbidden.whole
+    return replace(
+        rule,
+        whole=whole,
+        halo=rule.halo - whole,
+        reduction=rule.reduction - whole,
+        exact=tuple((f, size) for f, size in forbidden.exact if f not in whole),
+        apart=tuple(pair for pair in forbidden.apart if not whole.intersection(pair)),
+        records=forbidden.records,
+    )
 
 
 def empty_whole(rule: Rule) -> Rule:

@@ -20,7 +20,7 @@ from shardwright.ir.rules import Rule
 from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reduced
 from shardwright.spmd.prices import Prices
 from shardwright.spmd.state import MeshShape, Sharding
-from shardwright.spmd.uneven import moved_padding, paddable, padded_size, padding, splits
+from shardwright.spmd.uneven import moved_padding, paddable, padded_size, padding, splits_factor
 
 _MOST_WAYS = 256
 _SAMPLE_BYTES, _DECIMALS = 1e6, 15
@@ -239,7 +239,7 @@ class Assigner:
             [
                 self._way(op, factors, shapes)
                 for factors in _combinations(op, choices, self.mesh)
-                if not (op.kind == "convolution" and miscompiled(op.rule, factors))
+                if op.rule.together(factors)
             ],
             shapes,
             len(op.rule.sizes),
@@ -385,16 +385,6 @@ def _columns(rule: Rule) -> tuple[bool, ...]:
 _NOTHING: tuple[tuple[Move, ...], float] = ((), 0.0)
 
 
-def miscompiled(rule: Rule, factors: tuple[int, ...]) -> bool:
-    """A convolution split along its image and its output features at once, which XLA's partitioner gets wrong.
-
-    Plain JAX shows it on jaxlib 0.10.2 and 0.12.0: batch, height and output features on three axes give other numbers.
-    """
-    kernel, result = ({dim[0] for dim in dims if dim} for dims in (rule.operands[1], rule.results[0]))
-    chosen = set(factors)
-    return bool(chosen & rule.halo) and bool(chosen & kernel & result)
-
-
 def candidates(
     op: Op,
     groups: tuple[int, ...],
@@ -412,19 +402,21 @@ def candidates(
         for f, group in enumerate(groups)
         if group in on_list
         and f not in rule.whole
-        and splits(rule.sizes[f], axis_size, padded=f in loose and group in padded)
+        and splits_factor(rule, f, axis_size, padded=f in loose and group in padded)
         and all(factors.index(f) == 0 for dims in rule.results for factors in dims if f in factors)
     )
 
 
 def _combinations(op: Op, candidates: tuple[tuple[int, ...], ...], mesh: MeshShape) -> Iterator[tuple[int, ...]]:
-    sizes, loose = op.rule.sizes, paddable(op)
+    loose = paddable(op)
     choices = [(-1, *found) for found in candidates]
     if math.prod(map(len, choices)) > _MOST_WAYS:  # many axes: the first few of each axis's list do
         choices = [found[:3] for found in choices]
     for factors in product(*choices):
         if all(
-            splits(sizes[f], math.prod(mesh.sizes[a] for a, g in enumerate(factors) if g == f), padded=f in loose)
+            splits_factor(
+                op.rule, f, math.prod(mesh.sizes[a] for a, g in enumerate(factors) if g == f), padded=f in loose
+            )
             for f in set(factors) - {-1}
         ):
             yield factors

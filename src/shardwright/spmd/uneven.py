@@ -11,6 +11,7 @@ from itertools import combinations
 from math import prod
 
 from shardwright.ir.program import Op
+from shardwright.ir.rules import Rule
 from shardwright.spmd.state import MeshShape, Sharding
 
 MOST_PADDING = 0.5
@@ -24,6 +25,12 @@ def splits(size: int, parts: int, *, padded: bool) -> bool:
     if size % parts == 0:
         return True
     return padded and size > parts and padded_size(size, parts) <= (1 + MOST_PADDING) * size
+
+
+def splits_factor(rule: Rule, factor: int, parts: int, *, padded: bool) -> bool:
+    """Whether a factor of an op can be split into so many parts."""
+    divisor = rule.divisors.get(factor)
+    return splits(rule.sizes[factor], parts, padded=padded) if divisor is None else divisor % parts == 0
 
 
 def padded_size(size: int, parts: int) -> int:

@@ -1,0 +1,1 @@
+"""What the compiler does, as data: a record for each behaviour of XLA that is known, with its evidence."""

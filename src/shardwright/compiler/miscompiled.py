@@ -1,0 +1,221 @@
+"""Splits that XLA's partitioner computes wrongly, refuses, or aborts the process on: one record each.
+
+A record says which ops it is about, which of their factors must not be split, and on what evidence. ``forbid`` asks
+all of them about an op; what they say becomes part of the op's sharding rule, so that no plan has such a split, and
+what the plan says to the compiler keeps XLA from choosing it by itself. ``python -m benchmarks.miscompiled`` runs every
+kind of op in every split and holds this table against what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from math import gcd
+
+Dims = tuple[tuple[int, ...], ...]
+Integers = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Site:
+    """An op as the records see it: its kind, shapes and integer attributes, and the factors of its sharding rule.
+
+    ``tensors`` has, for each operand and then each result, the factors of each dimension; ``shapes`` the sizes of the
+    same dimensions. ``halo`` are factors along which neighbours exchange a rim, ``reduction`` those summed over.
+    """
+
+    kind: str
+    shapes: tuple[Integers, ...]
+    tensors: tuple[Dims, ...]
+    operands: int
+    halo: frozenset[int] = frozenset()
+    reduction: frozenset[int] = frozenset()
+    attributes: Mapping[str, Integers] = field(default_factory=dict)
+
+    def of(self, tensor: int, dimension: int) -> int:
+        """The major factor of a dimension, or -1 if it has none."""
+        factors = self.tensors[tensor][dimension]
+        return factors[0] if factors else -1
+
+    def sizes(self, factor: int) -> Iterable[int]:
+        """The sizes of all dimensions that a factor leads."""
+        for shape, dims in zip(self.shapes, self.tensors, strict=True):
+            yield from (size for size, factors in zip(shape, dims, strict=True) if factors[:1] == (factor,))
+
+
+@dataclass(frozen=True)
+class Forbidden:
+    """What records forbid of an op.
+
+    ``whole`` are factors that no axis may split. ``exact`` pairs a factor with the size that axes must divide to split
+    it. ``apart`` are pairs of factors that are not split at once. ``records`` names those that apply; where there are
+    any, the compiler is told exactly how the op runs.
+    """
+
+    whole: frozenset[int] = frozenset()
+    exact: tuple[tuple[int, int], ...] = ()
+    apart: tuple[tuple[int, int], ...] = ()
+    records: tuple[str, ...] = ()
+
+
+Factors = Callable[[Site], Iterable[int]]
+Pairs = Callable[[Site], Iterable[tuple[int, int]]]
+
+
+def _none(_: Site) -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Miscompiled:
+    """A kind of split that XLA gets wrong.
+
+    Attributes:
+        name: a few words to call it by.
+        kinds: the ops that it is about.
+        what: what XLA makes of such a split.
+        instead: what a plan does.
+        evidence: where it was seen, and with which versions.
+        whole: the factors that must not be split at all.
+        exact: the factors that are split only by axes that divide every dimension that has them.
+        apart: pairs of factors that must not be split at once.
+        guarded: factors that are right where operands and results are split alike, but not where the compiler is left
+            to split the one and not the other.
+
+    """
+
+    name: str
+    kinds: frozenset[str]
+    what: str
+    instead: str
+    evidence: str
+    whole: Factors = _none
+    exact: Factors = _none
+    apart: Pairs = _none
+    guarded: Factors = _none
+
+
+class Convolution:
+    """The factors and sizes of a convolution, by what its dimensions are for."""
+
+    def __init__(self, site: Site) -> None:
+        numbers = site.attributes
+        self.site = site
+        self.image, self.kernel, self.result = numbers["input"], numbers["kernel"], numbers["output"]
+        self.feature_groups, self.batch_groups = numbers["feature_group_count"][0], numbers["batch_group_count"][0]
+        self.taps = tuple(site.shapes[1][d] for d in self.kernel[2:])
+
+    @property
+    def features(self) -> set[int]:
+        """Factors of the features, on either side."""
+        site = self.site
+        places = ((0, self.image[1]), (1, self.kernel[0]), (1, self.kernel[1]), (2, self.result[1]))
+        return {f for t, d in places for f in site.tensors[t][d]}
+
+    @property
+    def output_features(self) -> set[int]:
+        """Factors that the kernel and the result have."""
+        kernel, result = ({f for dim in self.site.tensors[t] for f in dim[:1]} for t in (1, 2))
+        return kernel & result
+
+    @property
+    def groups(self) -> set[int]:
+        """Factors that images, kernel and result all have."""
+        return self.output_features & {f for dim in self.site.tensors[0] for f in dim[:1]}
+
+
+def _image_and_features(site: Site) -> Iterable[tuple[int, int]]:
+    return product(site.halo, Convolution(site).output_features)
+
+
+def _features_of_grouped_points(site: Site) -> Iterable[int]:
+    convolution = Convolution(site)
+    grouped = convolution.feature_groups > 1 and set(convolution.taps) <= {1}
+    return convolution.features if grouped else ()
+
+
+def _batch_groups(site: Site) -> Iterable[int]:
+    convolution = Convolution(site)
+    return convolution.groups if convolution.batch_groups > 1 else ()
+
+
+def _padding(site: Site) -> Iterable[tuple[int, int, int, int]]:
+    """Of each dimension of a pad: its factor, and how much is put before it, behind it, and between its entries."""
+    low, high, interior = (site.attributes[n] for n in ("edge_padding_low", "edge_padding_high", "interior_padding"))
+    for d in range(len(interior)):
+        for factor in {site.of(0, d), site.of(2, d)}:
+            yield factor, low[d], high[d], interior[d]
+
+
+_MATRIX = "docs/benchmarks/miscompiled.md"
+
+TABLE: tuple[Miscompiled, ...] = (
+    Miscompiled(
+        name="image and output features at once",
+        kinds=frozenset({"convolution"}),
+        what="other numbers where batch, height and output features lie on three axes",
+        instead="one of the two is split",
+        evidence="tests/test_obeyed.py; jaxlib 0.10.2 and 0.12.0",
+        apart=_image_and_features,
+    ),
+    Miscompiled(
+        name="features of a grouped convolution with one tap",
+        kinds=frozenset({"convolution"}),
+        what="other numbers, or no program",
+        instead="features are whole at such a convolution: batch and image can be split",
+        evidence=_MATRIX,
+        whole=_features_of_grouped_points,
+    ),
+    Miscompiled(
+        name="groups of the batch",
+        kinds=frozenset({"convolution"}),
+        what="other numbers, and failed checks of the partitioner that end the process",
+        instead="groups are whole at such a convolution, the gradient of a grouped one by its kernel",
+        evidence=_MATRIX,
+        whole=_batch_groups,
+    ),
+    Miscompiled(
+        name="a pad of what is whole",
+        kinds=frozenset({"pad"}),
+        what="other numbers where the operand is whole and the result split along a dimension that is padded between "
+        "its entries, or shifted",
+        instead="operand and result are split alike, or else the result is made whole and cut afterwards",
+        evidence=_MATRIX + "; ReshardAsWindowedInput in spmd_partitioner.cc drops what is left of the padding",
+        guarded=lambda site: [f for f, low, _, interior in _padding(site) if interior or low],
+    ),
+    Miscompiled(
+        name="a pad that cuts off a part of a step",
+        kinds=frozenset({"pad"}),
+        what="a failed check of the partitioner (spmd_partitioner.cc), which ends the process",
+        instead="the dimension is whole",
+        evidence=_MATRIX,
+        whole=lambda site: [
+            f for f, low, _, interior in _padding(site) if interior and low < 0 and low % (interior + 1)
+        ],
+    ),
+)
+
+_BY_KIND: Mapping[str, tuple[Miscompiled, ...]] = {
+    kind: tuple(record for record in TABLE if kind in record.kinds)
+    for kind in {kind for record in TABLE for kind in record.kinds}
+}
+KINDS = frozenset(f"stablehlo.{kind}" for kind in _BY_KIND)
+"""Ops that some record is about, as MLIR names them."""
+
+
+def forbid(site: Site) -> Forbidden:
+    """What the records forbid of an op."""
+    whole: set[int] = set()
+    exact: dict[int, int] = {}
+    apart: set[tuple[int, int]] = set()
+    records: list[str] = []
+    for record in _BY_KIND.get(site.kind, ()):
+        own_whole, own_exact = set(record.whole(site)) - {-1}, set(record.exact(site)) - {-1}
+        own_apart = {(a, b) for a, b in record.apart(site) if a != b and -1 not in (a, b)}
+        if own_whole or own_exact or own_apart or any(f >= 0 for f in record.guarded(site)):
+            whole |= own_whole
+            exact |= {f: gcd(*site.sizes(f)) for f in own_exact}
+            apart |= {(min(pair), max(pair)) for pair in own_apart}
+            records.append(record.name)
+    return Forbidden(frozenset(whole), tuple(sorted(exact.items())), tuple(sorted(apart)), tuple(records))
