@@ -67,3 +67,9 @@ def test_gradients_of_every_second_entry(size, parts):
 @pytest.mark.parametrize("record", TABLE, ids=[record.name for record in TABLE])
 def test_every_record_says_what_happens_and_how_it_is_known(record):
     assert record.kinds and record.what and record.instead and record.evidence
+
+
+def test_explain_says_which_split_is_avoided_and_why():
+    plan = sw.evaluate(shuffled_gradients, PARAMS, IMAGES, mesh={"a": 4}, decisions=[("a", "x[0]")])
+    text = str(plan.explain("convolution"))
+    assert "grouped convolution" in text and "XLA gives" in text and "instead" in text

@@ -95,6 +95,11 @@ class Miscompiled:
     apart: Pairs = _none
     guarded: Factors = _none
 
+    @property
+    def takes(self) -> bool:
+        """Whether there is a split that plans do without for it."""
+        return any(found is not _none for found in (self.whole, self.exact, self.apart))
+
 
 class Convolution:
     """The factors and sizes of a convolution, by what its dimensions are for."""
@@ -219,3 +224,8 @@ def forbid(site: Site) -> Forbidden:
             apart |= {(min(pair), max(pair)) for pair in own_apart}
             records.append(record.name)
     return Forbidden(frozenset(whole), tuple(sorted(exact.items())), tuple(sorted(apart)), tuple(records))
+
+
+def splits_taken(records: Iterable[str]) -> tuple[Miscompiled, ...]:
+    """Of the records of these names, those for which a plan does without a split."""
+    return tuple(record for record in TABLE if record.name in records and record.takes)

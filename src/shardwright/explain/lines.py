@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from jax.sharding import PartitionSpec
 
 from shardwright.apply import spec
+from shardwright.compiler.miscompiled import Miscompiled, splits_taken
 from shardwright.errors import PlanError, nearest
 from shardwright.ir.program import Program, Source
 
@@ -34,7 +35,7 @@ class OpKind:
     """Ops of one line that are alike: how often they run in all, what they read and make, and how each runs.
 
     ``specs`` are those of the results, once they are reduced and moved. ``flops`` and ``bytes`` (of what it reads and
-    makes) are those of one of them, unsharded.
+    makes) are those of one of them, unsharded. ``avoided`` are splits that the compiler gets wrong.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class OpKind:
     specs: tuple[PartitionSpec, ...]
     flops: int
     bytes: int
+    avoided: tuple[Miscompiled, ...] = ()
 
 
 def find_lines(program: Program, text: str) -> At:
@@ -107,6 +109,7 @@ def ops_at(plan: Plan, at: At) -> tuple[OpKind, ...]:
             tuple(spec(partitioned.values[v], partitioned.mesh.names) for v in op.results),
             op.flops,
             sum(program.values[v].bytes for v in (*op.operands, *op.results)),
+            splits_taken(op.rule.records),
         )
         found[kind] += repeats[o]
     kinds = [replace(kind, times=times) for kind, times in found.items()]

@@ -168,6 +168,9 @@ def _line(e: Explanation) -> Iterator[RenderableType]:
     if e.ops:
         yield Text()
         yield _ops(e.ops)
+        for avoided in dict.fromkeys(record for op in e.ops for record in op.avoided):
+            yield Text()
+            yield Text(f"Avoided: {avoided.name}. XLA gives {avoided.what}; instead {avoided.instead}.")
     if e.padded:
         yield Text()
         yield padded_text(e.padded)

@@ -87,6 +87,8 @@ class Rule:
             factors = sorted(f for f in getattr(self, word) if self.sizes[f] > 1)
             if factors:
                 text += f" {word}={','.join(_letter(f) for f in factors)}"
+        if self.apart:
+            text += f" apart={','.join(_letter(a) + _letter(b) for a, b in self.apart)}"
         return text
 
 
