@@ -73,3 +73,13 @@ def test_explain_says_which_split_is_avoided_and_why():
     plan = sw.evaluate(shuffled_gradients, PARAMS, IMAGES, mesh={"a": 4}, decisions=[("a", "x[0]")])
     text = str(plan.explain("convolution"))
     assert "grouped convolution" in text and "XLA gives" in text and "instead" in text
+
+
+@pytest.mark.parametrize("mesh", [{"a": 2}, {"a": 2, "b": 2}])
+def test_gradients_of_a_diagonal_of_odd_size(mesh):
+    """They are scattered; padded updates are added up with the others where a mesh has further axes."""
+    fn = jax.grad(lambda x: jnp.sum(jnp.sin(jnp.diagonal(x))))
+    inside = [d.name for d in sw.analyse(fn, f32(6, 5)).descriptions]
+    for name in inside:
+        plan = sw.evaluate(fn, f32(6, 5), mesh=mesh, decisions=[("a", name)])
+        assert max(differences(fn, (f32(6, 5),), plan)) < 1e-6, name

@@ -181,6 +181,14 @@ TABLE: tuple[Miscompiled, ...] = (
         whole=_batch_groups,
     ),
     Miscompiled(
+        name="uneven updates of a scatter",
+        kinds=frozenset({"scatter"}),
+        what="updates that are padding among the others, on a mesh with further axes",
+        instead="updates are split by axes that divide them",
+        evidence=_MATRIX,
+        exact=lambda site: site.reduction,
+    ),
+    Miscompiled(
         name="a pad of what is whole",
         kinds=frozenset({"pad"}),
         what="other numbers where the operand is whole and the result split along a dimension that is padded between "
