@@ -125,6 +125,11 @@ class Convolution:
         return kernel & result
 
     @property
+    def features_first(self) -> bool:
+        """Whether a tensor has its features before its batch."""
+        return any(dims[1] < dims[0] for dims in (self.image, self.result))
+
+    @property
     def groups(self) -> set[int]:
         """Factors that images, kernel and result all have."""
         return self.output_features & {f for dim in self.site.tensors[0] for f in dim[:1]}
@@ -134,10 +139,15 @@ def _image_and_features(site: Site) -> Iterable[tuple[int, int]]:
     return product(site.halo, Convolution(site).output_features)
 
 
-def _features_of_grouped_points(site: Site) -> Iterable[int]:
+def _grouped_features(site: Site) -> Iterable[int]:
     convolution = Convolution(site)
-    grouped = convolution.feature_groups > 1 and set(convolution.taps) <= {1}
-    return convolution.features if grouped else ()
+    if convolution.feature_groups == 1:
+        return ()
+    return convolution.features if set(convolution.taps) == {1} or convolution.features_first else ()
+
+
+def _grouped_image_and_sums(site: Site) -> Iterable[tuple[int, int]]:
+    return product(site.halo, site.reduction) if Convolution(site).feature_groups > 1 else ()
 
 
 def _batch_groups(site: Site) -> Iterable[int]:
@@ -165,12 +175,20 @@ TABLE: tuple[Miscompiled, ...] = (
         apart=_image_and_features,
     ),
     Miscompiled(
-        name="features of a grouped convolution with one tap",
+        name="features of a grouped convolution with one tap, or with its features before its batch",
         kinds=frozenset({"convolution"}),
-        what="other numbers, or no program",
-        instead="features are whole at such a convolution: batch and image can be split",
+        what="other numbers, no program, or a failed check of the partitioner",
+        instead="features are whole at such a convolution: its batch and image can be split",
         evidence=_MATRIX,
-        whole=_features_of_grouped_points,
+        whole=_grouped_features,
+    ),
+    Miscompiled(
+        name="image and summed features of a grouped convolution at once",
+        kinds=frozenset({"convolution"}),
+        what="other numbers",
+        instead="one of the two is split",
+        evidence=_MATRIX,
+        apart=_grouped_image_and_sums,
     ),
     Miscompiled(
         name="groups of the batch",
