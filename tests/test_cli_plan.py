@@ -159,7 +159,10 @@ def test_compare():
         (["plan", "none.mlir", *CALL[1:]], "cannot read none.mlir: No such file or directory."),
         (["compare", "gptt", *CALL[1:]], "There is no model 'gptt'; did you mean gpt"),
         (["verify", "none.json", "own_step:make", "--on", "run"], "cannot read the plan none.json"),
-        (["verify", "own_step.py", "own_step:make", "--on", "run"], "own_step.py is not JSON"),
+        (
+            ["verify", "own_step.py", "own_step:make", "--on", "run"],
+            "own_step.py is not a plan that this shardwright reads: it is not JSON",
+        ),
         (["verify", "none.json", "own_step:make"], "Missing option '--on'"),
         (["completions", "powershell"], "Invalid value for"),
         (["plam"], "No such command 'plam'"),

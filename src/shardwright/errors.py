@@ -7,7 +7,7 @@ from typing import Any
 
 def nearest(name: str, names: Sequence[str], cutoff: float = 0.4) -> str:
     """The end of a sentence about an unknown name."""
-    close = difflib.get_close_matches(name, names, n=3, cutoff=cutoff)
+    close = difflib.get_close_matches(name, list(dict.fromkeys(names)), n=3, cutoff=cutoff)
     return f"; did you mean {' or '.join(close)}" if close else ""
 
 
@@ -49,6 +49,10 @@ class PinError(ShardwrightError):
 
 class PlanError(ShardwrightError):
     """A plan does not fit this program, mesh or version, or cannot be carried out."""
+
+
+class PlanWarning(UserWarning):
+    """A plan was loaded for another program than it was made for; the message tells what differs."""
 
 
 class InfeasibleError(ShardwrightError):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardwright.devices import Device, find_device, parse_bytes
-from shardwright.errors import PinError, PlanError
+from shardwright.errors import DeviceError, MeshError, PinError, PlanError, PlanWarning
+from shardwright.frontend.paths import function_name
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
 from shardwright.plan import Plan
 from shardwright.plan import file as plan_file
+from shardwright.plan.fingerprint import differences, fingerprint
 from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import Pin, as_decisions, check_specs
 from shardwright.spmd import MeshShape
@@ -64,16 +67,34 @@ def load(
 ) -> Plan:
     """Read a plan that ``plan.save`` wrote, and derive it again for ``fn(*args)``.
 
-    Raises ``PlanError`` where the plan does not fit the program.
+    Where the program is not the one that the plan was made for, a ``PlanWarning`` tells what differs; where the plan
+    does not fit it, ``PlanError`` is raised.
     """
-    saved = plan_file.read(path)
+    saved, shown = plan_file.read(path), os.fspath(path)
+    if any(position >= len(args) for position in saved.donate):
+        raise PlanError(
+            f"the plan {shown} donates argument {max(saved.donate)}, but {function_name(fn)} is given {len(args)}."
+        )
     traced = Traced.of(fn, args, saved.donate, platform or lowering_platform(saved.device.platform), trip_counts, rules)
     known = {d.name for d in traced.analysis.descriptions}
+    decisions = [plan_file.as_decision(w, known) for w in saved.decisions]
+    found = fingerprint(traced.analysis.program, traced.platform)
+    differing = differences(saved.program, found) if saved.program is not None else ""
     try:
-        decisions = [plan_file.as_decision(w, known) for w in saved.decisions]
-        return plan_pins(traced, mesh_shape(saved.mesh), saved.device, saved.memory_bytes, decisions)
-    except PinError as error:
-        raise PlanError(f"the plan {os.fspath(path)} does not fit this program: {error}") from error
+        plan = plan_pins(traced, mesh_shape(saved.mesh), saved.device, saved.memory_bytes, decisions)
+    except (PinError, MeshError, DeviceError) as error:
+        more = f" ({differing})" if differing else ""
+        raise PlanError(
+            f"the plan {shown}, made for {saved.function}, does not fit {function_name(fn)}{more}: {error}"
+        ) from error
+    if differing:
+        warnings.warn(
+            f"the plan {shown}, made for {saved.function}, still applies to {function_name(fn)} and was priced anew, "
+            f"but was not chosen for it: {differing}.",
+            PlanWarning,
+            stacklevel=2,
+        )
+    return plan
 
 
 def plan_pins(traced: Traced, mesh: MeshShape, device: Device, limit_bytes: int, pins: Pin) -> Plan:

@@ -47,7 +47,7 @@ class Traced:
         lowering = lower(fn, args, platform)
         positions = (donate,) if isinstance(donate, int) else tuple(donate)
         module = read(fn, lowering, donate=positions, trip_counts=trip_counts, rules=rules)
-        options = {"trip_counts": trip_counts, "rules": rules}
+        options = {"trip_counts": trip_counts, "rules": rules, "platform": platform}
         return cls(lowering.fn, lowering, module, analyse_program(module.program), positions, platform, options)
 
     def again(self, *, shapes: Sequence[Any] | None = None, donate: Sequence[int] | None = None) -> Traced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import click
@@ -10,8 +11,9 @@ from shardwright.cli import complete
 from shardwright.cli.backend import need_no_accelerator
 from shardwright.cli.exits import DOES_NOT_FIT
 from shardwright.cli.options import callable_target, json_option, target_options, tracing
-from shardwright.cli.output import emit, only_results, show
+from shardwright.cli.output import emit, note, only_results, show
 from shardwright.cli.verdicts import check_names, verdict_dict, verdict_text
+from shardwright.errors import PlanWarning
 from shardwright.evaluate import load
 
 
@@ -48,7 +50,10 @@ def verify(plan: str, checks: tuple[str, ...], as_json: bool, **given: Any) -> N
     with only_results(as_json):
         target = callable_target(given)
         assert target.fn is not None
-        found = load(plan, target.fn, *target.args, **tracing(given))
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", PlanWarning)
+            warnings.showwarning = _show_warning
+            found = load(plan, target.fn, *target.args, **tracing(given))
         verdicts = [found.verify(check) for check in checks]
     if as_json:
         emit({"plan": plan, "verdicts": [verdict_dict(verdict) for verdict in verdicts]})
@@ -57,3 +62,7 @@ def verify(plan: str, checks: tuple[str, ...], as_json: bool, **given: Any) -> N
             show(verdict_text(verdict))
     if not all(verdicts):
         click.get_current_context().exit(DOES_NOT_FIT)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    note(f"shardwright: {message}")

@@ -6,19 +6,22 @@ import dataclasses
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from shardwright._files import write_whole
 from shardwright.devices import PRESETS, Device, Link, find_device
 from shardwright.errors import DeviceError, PlanError
 from shardwright.frontend.paths import function_name
+from shardwright.plan import schema
+from shardwright.plan.fingerprint import Fingerprint, fingerprint
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan
 
-VERSION = 2
+_MOST_BYTES = 2**24
+_WIDTH = 120
 
 
 def save(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -39,53 +42,99 @@ def save(plan: Plan, path: str | os.PathLike[str]) -> None:
         return out
 
     content = {
-        "shardwright_plan": VERSION,
+        "shardwright_plan": schema.VERSION,
         "function": function_name(plan.fn),
         "mesh": plan.mesh,
         "device": as_written(plan.device),
         "memory_bytes": plan.memory_bytes,
         "decisions": [written(decision) for decision in plan.decisions],
         "donate": list(plan.donate),
+        "program": fingerprint(plan.analysis.program, plan.options.get("platform")).to_dict(),
     }
-    write_whole(path, json.dumps(content, indent=1) + "\n", "the plan")
+    text = _laid_out(content) + "\n"
+    try:
+        _parsed(text.encode())
+    except ValueError as error:
+        raise PlanError(f"the plan cannot be saved, because it could not be read again: {error}.") from None
+    write_whole(path, text, "the plan")
+
+
+def _laid_out(content: Any, indent: int = 0) -> str:
+    """JSON with what fits on a line on one line, and everything else item by item."""
+    line = json.dumps(content, default=methodcaller("item"))  # a figure of a device may be of NumPy's types
+    if not isinstance(content, (dict, list)) or indent + len(line) <= _WIDTH:
+        return line
+    space = " " * (indent + 1)
+    if isinstance(content, dict):
+        items = [f"{space}{json.dumps(key)}: {_laid_out(value, indent + 1)}" for key, value in content.items()]
+        return "{\n" + ",\n".join(items) + f"\n{' ' * indent}}}"
+    return "[\n" + ",\n".join(space + _laid_out(item, indent + 1) for item in content) + f"\n{' ' * indent}]"
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What a plan file says, with the decisions as they are written."""
+    """What a plan file says, with the decisions as they are written; ``program`` is None in files of version 2."""
 
+    function: str
     mesh: dict[str, int]
     device: Device
     memory_bytes: int
     decisions: list[dict[str, Any]]
     donate: tuple[int, ...]
+    program: Fingerprint | None
 
 
 def read(path: str | os.PathLike[str]) -> Saved:
-    """Read a plan file."""
-    file = Path(path)
+    """Read a plan file, every field of it checked: it may come from a stranger."""
+    shown = os.fspath(path)
     try:
-        content = json.loads(file.read_text())
-    except OSError as error:
-        raise PlanError(f"cannot read the plan {file}: {error.strerror or error}.") from None
-    except ValueError as error:
-        raise PlanError(f"{file} is not JSON: {error}.") from None
-    if not isinstance(content, dict) or "shardwright_plan" not in content:
-        raise PlanError(f"{file} is not a plan of shardwright.")
-    if content["shardwright_plan"] != VERSION:
-        raise PlanError(
-            f"{file} is a plan of version {content['shardwright_plan']}; this shardwright reads version {VERSION}."
-        )
+        with open(path, "rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        raise PlanError(f"cannot read the plan {shown}: {getattr(error, 'strerror', None) or error}.") from None
     try:
+        content = _parsed(data)
+        program = content.get("program")
         return Saved(
-            dict(content["mesh"]),
+            content["function"],
+            content["mesh"],
             device_from(content["device"]),
-            int(content["memory_bytes"]),
-            list(content["decisions"]),
+            content["memory_bytes"],
+            content["decisions"],
             tuple(content["donate"]),
+            None if program is None else Fingerprint(**program),
         )
-    except (KeyError, TypeError, ValueError, DeviceError) as error:
-        raise PlanError(f"{file} is damaged: {error!r} is missing or wrong.") from None
+    except (schema.DamagedError, DeviceError) as error:
+        raise PlanError(f"{shown} is damaged: {str(error).removesuffix('.')}.") from None
+    except ValueError as error:
+        raise PlanError(f"{shown} is not a plan that this shardwright reads: {error}.") from None
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """The content of a plan file; ``DamagedError`` where it is a plan with something wrong, else ``ValueError``."""
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES // 2**20} MiB")
+    try:
+        content = json.loads(
+            data.decode("utf-8-sig"),
+            parse_int=schema.whole,
+            parse_float=schema.finite,
+            parse_constant=schema.no_number,
+            object_pairs_hook=schema.unique,
+        )
+    except UnicodeDecodeError:
+        raise ValueError("it is not text in UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON ({error})") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(content, dict) or "shardwright_plan" not in content:
+        raise ValueError("it has no shardwright_plan, which tells the version")
+    version = content["shardwright_plan"]
+    if type(version) is not int or version not in schema.VERSIONS:
+        known = " and ".join(map(str, schema.VERSIONS))
+        raise ValueError(f"its version is {schema.short(version)}, and those that are read are {known}")
+    return schema.check(content)
 
 
 def as_written(device: Device) -> str | dict[str, Any]:
@@ -111,12 +160,9 @@ def device_from(written: str | dict[str, Any]) -> Device:
 
 def as_decision(written: dict[str, Any], known: set[str]) -> Decision | Whole:
     """A decision as it was written; by its argument where its name is not known in this program."""
-    try:
-        if "whole" in written:
-            return Whole(written["axis"], written["whole"])
-        name = written["dimension"]
-        if name not in known and "argument" in written:
-            name = written["argument"]
-        return Decision(written["axis"], name, tuple(written.get("sides", ())), written.get("unless", ""))
-    except (KeyError, TypeError) as error:
-        raise PlanError(f"the decision {written!r} is damaged: {error!r} is missing or wrong.") from None
+    if "whole" in written:
+        return Whole(written["axis"], written["whole"])
+    name = written["dimension"]
+    if name not in known and "argument" in written:
+        name = written["argument"]
+    return Decision(written["axis"], name, tuple(written.get("sides", ())), written.get("unless", ""))

@@ -14,6 +14,9 @@ from shardwright.devices import slice_shares
 from shardwright.errors import MeshError
 from shardwright.spmd import MeshShape
 
+MOST_DEVICES, MOST_AXES = 2**20, 32
+"""Of a mesh: more than anybody has, and few enough to count with."""
+
 
 def mesh_shape(mesh: Any) -> MeshShape:
     """The axes of a mesh in any of the forms that are allowed."""
@@ -30,7 +33,10 @@ def mesh_shape(mesh: Any) -> MeshShape:
             raise MeshError(f"the mesh axis {name!r} needs a name such as 'data'.")
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise MeshError(f"the mesh axis {name!r} needs a whole number of devices, not {size!r}.")
-    return MeshShape.of(dict(mesh))
+    shape = MeshShape.of(dict(mesh))
+    if shape.devices > MOST_DEVICES or len(shape.names) > MOST_AXES:
+        raise MeshError(f"a mesh has at most {MOST_AXES} axes and {MOST_DEVICES:,} devices; this one has more.")
+    return shape
 
 
 def device_mesh(shape: MeshShape, devices: Sequence[Any] | None = None) -> Mesh:

@@ -52,7 +52,7 @@ class Plan:
     """What a device may hold: the limit that ``fits`` goes by."""
     donate: tuple[int, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the function was traced with: ``trip_counts``, ``rules``."""
+    """What the function was traced with: ``trip_counts``, ``rules``, ``platform``."""
     search: Search | None = None
     """How the decisions were found: seconds, evaluations, simulations, the history of the best cost."""
     verdict: CompilerVerdict | None = None
@@ -191,7 +191,7 @@ class Plan:
         return verify(self, on, **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as JSON: the mesh and the decisions in words."""
+        """Write the plan as JSON: the mesh, the decisions in words, and what the program looks like."""
         from shardwright.plan.file import save
 
         save(self, path)

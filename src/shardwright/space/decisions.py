@@ -114,7 +114,7 @@ def find_group(analysis: Analysis, dimension: str) -> int:
     if dimension in names:
         return names.index(dimension)
     path, _, number = dimension.removesuffix("]").rpartition("[")
-    if number.isdigit():
+    if number.isdecimal():
         for argument in analysis.program.arguments:
             shape = analysis.program.values[argument.value].shape
             if not fnmatchcase(argument.path, path):
