@@ -17,172 +17,90 @@ on.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
-import threading
 from collections import Counter
+from datetime import date
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-BATCH = 50
-"""Cases of one child process."""
-Row = dict[str, Any]
+import shardwright as sw
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from grammar.batches import Row, read_rows, run
+from grammar.smaller import reduce_case
+
+BY_HAND = "<!-- by hand, and kept -->"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--count", type=int, default=0, help="how many cases from there on")
+    parser.add_argument(
+        "--count",
+        type=int,
+        default=int(os.environ.get("SHARDWRIGHT_EXAMPLES", "0")),
+        help="how many cases from there on; by default SHARDWRIGHT_EXAMPLES",
+    )
     parser.add_argument("--rows", type=Path, help="file of rows, one JSON object a line, to go on from and to add to")
     parser.add_argument("--again", default="", help="verdicts to run again, with commas between")
     parser.add_argument("--reduce", type=int, help="number of a case to make smaller")
-    parser.add_argument("--write", type=Path, help="Markdown file to write the counts to")
     parser.add_argument("--mesh", default="a=2,b=2", help="of the plan to make smaller")
-    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--child", nargs=2, metavar=("CASES", "PLAN"), help=argparse.SUPPRESS)
+    parser.add_argument("--write", type=Path, help="Markdown file to write the counts to")
     options = parser.parse_args()
-    if options.child:
-        run_here([int(k) for k in options.child[0].split(",")], int(options.child[1]))
-    elif options.part is not None:
-        reduce_here(options.reduce, options.mesh, options.part)
-    elif options.reduce is not None:
-        reduce_case(options.reduce, options.mesh)
-    else:
-        rows = read_rows(options.rows)
-        wanted = set(options.again.split(",")) - {""}
-        again = {r["case"] for r in rows if r["verdict"] in wanted}
-        done = {r["case"] for r in rows if r.get("last")} - again
-        cases = sorted(again | set(range(options.first, options.first + options.count)) - done)
-        rows = [r for r in rows if r["case"] not in cases] + run(cases, options.rows)
-        print(summary(rows))
-        if options.write:
-            from benchmarks.random_page import document
-
-            options.write.write_text(document(rows))
-
-
-def read_rows(path: Path | None) -> list[Row]:
-    """The last row of each plan: what was run again counts as it came out then."""
-    if path is None or not path.exists():
-        return []
-    rows: dict[tuple[int, int], Row] = {}
-    for line in path.read_text().splitlines():
-        row = json.loads(line)
-        rows[row["case"], row["plan"]] = row
-    return list(rows.values())
-
-
-def run(cases: list[int], path: Path | None) -> list[Row]:
-    """All of these cases, in child processes; a row goes to the file as soon as it is known."""
-    code = revision()
-    out: list[Row] = []
-    count: Counter[str] = Counter()
-
-    def note(row: Row) -> None:
-        row = row | {"code": code}
-        out.append(row)
-        if path is not None:
-            with path.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-        if not row.get("last"):
-            count[row["verdict"]] += 1
-            if row["verdict"] != "ok":
-                print(f"{row['case']}:{row['plan']} {row['verdict']} {row.get('message', '')[:200]}", flush=True)
-
-    while cases:
-        batch, cases = cases[:BATCH], cases[BATCH:]
-        first = 0
-        while batch:
-            batch, first = attempt(batch, first, note)
-        print(f"{len(cases)} cases left; {dict(count)}", flush=True)
-    return out
-
-
-def attempt(batch: list[int], first: int, note: Any) -> tuple[list[int], int]:
-    """Run a batch from a plan of its first case on; what is left of it, if the child died."""
-    command = [sys.executable, "-m", "benchmarks.random_programs", "--child", ",".join(map(str, batch)), str(first)]
-    left, running = list(batch), None
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment()
-    ) as child:
-        words: list[str] = []
-        reader = threading.Thread(target=lambda: words.extend(child.stderr or ()))
-        reader.start()
-        for line in child.stdout or ():
-            row = json.loads(line)
-            if row.pop("running", False):
-                running = row
-                continue
-            note(row)
-            if row.get("last"):
-                left.remove(row["case"])
-        reader.join()
-    if not left:
-        return [], 0
-    if running is None:
-        raise SystemExit("a child did not start:\n" + "".join(words[-20:]))
-    reason = next((w for w in words if "Check failed" in w or "F0" in w[:2]), "".join(words[-3:]))
-    note(running | {"verdict": "abort", "message": reason.strip()[-500:]})
-    return left, running["plan"] + 1
-
-
-def run_here(cases: list[int], first: int) -> None:
-    import jax
-
-    from grammar.cases import run_case
-
-    def tell(row: Row) -> None:
-        print(json.dumps(row), flush=True)
-
-    version = {"jaxlib": jax.lib.__version__}
-    for case in cases:
-        for row in run_case(case, first, before=lambda row: tell(row | version | {"running": True})):
-            tell(row | version)
-        tell({"case": case, "plan": 99, "verdict": "done", "last": True})
-        jax.clear_caches()
-        first = 0
-
-
-def reduce_case(case: int, mesh: str) -> None:
-    """Print the first few steps of a case that fail, and what ended the process if that is how."""
-    command = [sys.executable, "-m", "benchmarks.random_programs", "--reduce", str(case), "--mesh", mesh, "--part", "0"]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment())
-    rows = [json.loads(line) for line in ended.stdout.splitlines()]
-    failed = [r for r in rows if "verdict" in r]
-    for name, value in (failed[-1] if failed else rows[-1]).items():
-        print(f"{name}: {value}")
-    print("plain jax.jit with the same specs:", rows[-1].get("plain", "?") if failed else "?")
-    checks = [line for line in ended.stderr.splitlines() if "Check failed" in line]
-    print("\n".join(checks) or f"exit {ended.returncode} {ended.stderr[-300:] if ended.returncode else ''}")
-
-
-def reduce_here(case: int, mesh: str, part: int) -> None:
-    from grammar.smaller import smaller
-
-    sizes = {axis: int(size) for axis, _, size in (entry.partition("=") for entry in mesh.split(","))}
-    smaller(case, sizes, part, lambda row: print(json.dumps(row), flush=True))
-
-
-def environment() -> dict[str, str]:
-    """Eight CPU devices, and this tree's own code."""
-    path = os.pathsep.join(map(str, (ROOT / "tests", ROOT / "src")))
-    return os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", "PYTHONPATH": path}
-
-
-def revision() -> str:
-    """The commit that is run, and whether files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=9"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or "unknown"
+    if options.reduce is not None:
+        print(reduce_case(options.reduce, options.mesh))
+        return
+    rows, done = read_rows(options.rows)
+    wanted = set(options.again.split(","))
+    again = {row["case"] for row in rows if row["verdict"] in wanted}
+    cases = sorted(again | set(range(options.first, options.first + options.count)) - done)
+    rows = [row for row in rows if row["case"] not in cases] + run(cases, options.rows)
+    print(summary(rows))
+    if options.write:
+        by_hand = kept(options.write.read_text()) if options.write.exists() else ""
+        options.write.write_text(document(rows, by_hand))
 
 
 def summary(rows: list[Row]) -> str:
-    plans = [r for r in rows if not r.get("last")]
-    verdicts = Counter(r["verdict"] for r in plans)
-    gradients = sum(bool(r["gradient"]) for r in plans)
-    return f"{len(plans)} plans, {gradients} of gradients: " + ", ".join(f"{n} {v}" for v, n in verdicts.most_common())
+    verdicts = Counter(row["verdict"] for row in rows)
+    gradients = sum(row["gradient"] for row in rows)
+    return f"{len(rows):,} plans, {gradients:,} of gradients: " + ", ".join(
+        f"{n:,} {v}" for v, n in verdicts.most_common()
+    )
+
+
+def kept(text: str) -> str:
+    """What people wrote at the end of the page about causes."""
+    return text.partition(BY_HAND)[2].strip()
+
+
+def document(rows: list[Row], by_hand: str) -> str:
+    about = __doc__.partition("A program has")[2].strip()
+    cases = {row["case"] for row in rows}
+    padded = sum(row.get("padded", False) for row in rows)
+    how = Counter(row["how"] for row in rows if "how" in row)
+    lines = ["# Random programs", "", f"A program has {about}", "", f"**{summary(rows)}.**", ""]
+    lines += [f"{len(cases):,} programs; {padded:,} plans pad something inside that axes do not divide. Decided by: "]
+    lines[-1] += ", ".join(f"{name} {count:,}" for name, count in how.most_common()) + "."
+    lines += ["", "| a step of the program | plans | of gradients | equal |", "|---|---|---|---|"]
+    for kind in sorted({kind for row in rows for kind in row["kinds"]}):
+        these = [row for row in rows if kind in row["kinds"]]
+        equal, gradients = sum(row["verdict"] == "ok" for row in these), sum(row["gradient"] for row in these)
+        lines.append(f"| {kind} | {len(these):,} | {gradients:,} | {equal:,} |")
+    lines += ["", "## Not equal", ""]
+    others = [row for row in rows if row["verdict"] != "ok"]
+    lines += [f"- case {row['case']}, plan {row['plan']}: {row['verdict']}; {row.get('message', '')}" for row in others]
+    lines += ["" if others else "None.\n", made_on(rows), "", BY_HAND, "", by_hand]
+    return "\n".join(lines) + "\n"
+
+
+def made_on(rows: list[Row]) -> str:
+    versions = ", ".join(sorted({f"jaxlib {row['jaxlib']}" for row in rows if "jaxlib" in row}))
+    return (
+        f"{date.today()}, shardwright {sw.__version__}, {versions}. Made by `python -m benchmarks.random_programs "
+        "--count … --rows … --write docs/benchmarks/random_programs.md`."
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ KINDS = {
     arrays.dot: 4,
     arrays.reduce: 3,
     arrays.argmax: 1,
-    arrays.softmax: 1,
+    arrays.softmax: 2,
     arrays.transpose: 2,
     arrays.reverse: 1,
     arrays.reshape: 3,
@@ -30,7 +30,10 @@ KINDS = {
     arrays.concatenate: 3,
     arrays.strided_slice: 4,
     arrays.pad: 4,
-    arrays.mask: 1,
+    arrays.mask: 2,
+    arrays.factorise: 2,
+    arrays.noise: 1,
+    arrays.integers: 1,
     windows.convolution: 7,
     windows.reduce_window: 4,
     windows.cumulative: 2,
@@ -39,7 +42,7 @@ KINDS = {
     indexing.segment_sum: 1,
     indexing.dynamic_slice: 2,
     indexing.sort: 3,
-    control.control: 5,
+    control.control: 8,
 }
 """What draws a step, and how often next to the others."""
 

@@ -245,3 +245,48 @@ def mask(s: Sketch) -> bool:
         "diff": lambda x: jnp.diff(x, axis=-1),
     }
     return s.step("mask", f" {name}", [i], fns[name])
+
+
+def factorise(s: Sketch) -> bool:
+    """A Cholesky factor, or a triangular system, of well-conditioned matrices."""
+    i = s.pick("f", ranks=(2, 3), fits=lambda t: len(t.shape) in (2, 3) and 0 not in t.shape)
+    if i < 0:
+        return False
+    name = s.choose(["cholesky", "solve"])
+
+    def fn(x: Any) -> Any:
+        matrix = 2 * jnp.eye(x.shape[-2]) + 0.3 / x.shape[-1] * jnp.tanh(x) @ jnp.tanh(x).mT
+        if name == "cholesky":
+            return jnp.linalg.cholesky(matrix)
+        return lax.linalg.triangular_solve(matrix, x, left_side=True, lower=True)
+
+    return s.step("factorise", f" {name}", [i], fn)
+
+
+def noise(s: Sketch) -> bool:
+    """Random numbers from a key that the program has inside, which must not depend on how they are split."""
+    i = s.pick("f")
+    name = s.choose(["uniform", "bernoulli"])
+
+    def fn(x: Any) -> Any:
+        drawn = getattr(jax.random, name)(jax.random.key(7), shape=x.shape)
+        return x * drawn if name == "uniform" else jnp.where(drawn, x, 0.5)
+
+    return s.step("noise", f" {name}", [i], fn)
+
+
+INTEGERS = {
+    "affine": lambda n, axis: (n * 3 + 1) % 11,
+    "halve": lambda n, axis: n // 2,
+    "sum": lambda n, axis: jnp.sum(n, axis),
+    "cumsum": lambda n, axis: jnp.cumsum(n, axis) % 32,
+    "sort": lambda n, axis: jnp.sort(n, axis),
+    "compare": lambda n, axis: (n > 5).astype(jnp.int32) + lax.population_count(n),
+}
+
+
+def integers(s: Sketch) -> bool:
+    i = s.pick("i", ranks=(1, 2))
+    axis = s.integer(0, len(s[i].shape) - 1)
+    name = s.choose(sorted(INTEGERS))
+    return s.step("integers", f" {name} {axis}", [i], lambda n: INTEGERS[name](n, axis))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
@@ -13,6 +16,7 @@ import numpy as np
 
 import shardwright as sw
 from grammar import Program, program
+from grammar.batches import ROOT, environment
 from grammar.cases import MESHES, QUICK, Case, Decided, differences
 from shardwright.apply import named
 from shardwright.devices import find_device
@@ -61,12 +65,10 @@ def simple_plans(case: Case, meshes: list[dict[str, int]]) -> Iterator[Decided]:
                 yield Decided(0, "decisions", mesh, plan)
 
 
-def smaller(number: int, mesh: dict[str, int], skip: int, tell: Callable[[dict[str, Any]], None]) -> None:
+def smaller(number: int, mesh: dict[str, int], tell: Callable[[dict[str, Any]], None]) -> None:
     """Tell of each part before it runs, and of the first plan that does not come out right."""
     meshes = [m for m in MESHES if len(m) == 1] + ([mesh] if len(mesh) > 1 else [])
     for n, part in enumerate(parts(program(number))):
-        if n < skip:
-            continue
         case = Case(part)
         tell({"part": n, "program": str(part)})
         if not case.finite:
@@ -80,6 +82,18 @@ def smaller(number: int, mesh: dict[str, int], skip: int, tell: Callable[[dict[s
                 tell({"part": -1, "plain": plain(case, decided)})
                 return
         jax.clear_caches()
+
+
+def reduce_case(case: int, mesh: str) -> str:
+    """The few steps of a case that fail, in a child process, and what ended it if that is how."""
+    command = [sys.executable, "-m", "grammar.smaller", str(case), mesh]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment())
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    failed = [row for row in rows if "verdict" in row]
+    lines = [f"{name}: {value}" for name, value in (failed or rows)[-1].items()]
+    lines.append(f"plain jax.jit with the same specs: {rows[-1].get('plain', '?')}")
+    lines += [line for line in ended.stderr.splitlines() if "Check failed" in line]
+    return "\n".join([*lines, f"exit {ended.returncode} {ended.stderr[-300:] if ended.returncode else ''}"])
 
 
 def module(decided: Decided) -> str:
@@ -101,3 +115,8 @@ def plain(case: Case, decided: Decided) -> str:
         return f"fails: {error}"
     errors = differences([np.asarray(x) for x in jax.tree.leaves(found)], case.expected)
     return f"{max(errors):.1e}"
+
+
+if __name__ == "__main__":
+    sizes = {axis: int(size) for axis, _, size in (entry.partition("=") for entry in sys.argv[2].split(","))}
+    smaller(int(sys.argv[1]), sizes, lambda row: print(json.dumps(row), flush=True))

@@ -128,6 +128,8 @@ def shard_value(
     ``kept`` are entries that keep it whole, ``padded`` groups that may be split unevenly.
     """
     taken: list[list[int]] = [[] for _ in shape]
+    if 0 in shape:  # there is nothing to split, and jaxlib 0.10.2 hands such results out whole whatever is asked for
+        return tuple(() for _ in shape)
     for axis, entries in enumerate(lists):
         for entry in entries:
             if entry.group in kept:
