@@ -276,12 +276,12 @@ def noise(s: Sketch) -> bool:
 
 
 INTEGERS = {
-    "affine": lambda n, axis: (n * 3 + 1) % 11,
-    "halve": lambda n, axis: n // 2,
+    "affine": lambda n, _: (n * 3 + 1) % 11,
+    "halve": lambda n, _: n // 2,
     "sum": lambda n, axis: jnp.sum(n, axis),
     "cumsum": lambda n, axis: jnp.cumsum(n, axis) % 32,
     "sort": lambda n, axis: jnp.sort(n, axis),
-    "compare": lambda n, axis: (n > 5).astype(jnp.int32) + lax.population_count(n),
+    "compare": lambda n, _: (n > 5).astype(jnp.int32) + lax.population_count(n),
 }
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import shardwright as sw
 from grammar import Program, program
 from grammar.batches import ROOT, environment
-from grammar.cases import MESHES, QUICK, Case, Decided, differences
+from grammar.cases import QUICK, Case, Decided, differences
 from shardwright.apply import named
 from shardwright.devices import find_device
 from shardwright.evaluate import plan_pins
@@ -48,32 +48,30 @@ def alone(whole: Program, chosen: set[int], result: int) -> Program:
     return replace(whole, steps=steps, arguments=tuple(sorted(arguments)), results=(result,))
 
 
-def simple_plans(case: Case, meshes: list[dict[str, int]]) -> Iterator[Decided]:
+def simple_plans(case: Case, mesh: dict[str, int]) -> Iterator[Decided]:
     """Every decision by itself, on each side of its conflicts, then a few at random."""
     analysis, device = case.traced.analysis, find_device(None)
     random = np.random.default_rng(0)
-    for mesh in meshes:
-        singles = [
-            [sw.Decision(axis, description.name, sides)]
-            for axis in mesh
-            for group, description in zip(analysis.groups, analysis.descriptions, strict=True)
-            for sides in list(product((0, 1), repeat=len(group.conflicts)))[:4]
-        ]
-        for decisions in [*singles, *(case.decisions(mesh, random) for _ in range(PAIRS))]:
-            plan = plan_pins(case.traced, mesh_shape(mesh), device, device.usable_bytes, decisions)
-            if any(any(sharding) for sharding in plan.partitioned.values):
-                yield Decided(0, "decisions", mesh, plan)
+    singles = [
+        [sw.Decision(axis, description.name, sides)]
+        for axis in mesh
+        for group, description in zip(analysis.groups, analysis.descriptions, strict=True)
+        for sides in list(product((0, 1), repeat=len(group.conflicts)))[:4]
+    ]
+    for decisions in [*singles, *(case.decisions(mesh, random) for _ in range(PAIRS))]:
+        plan = plan_pins(case.traced, mesh_shape(mesh), device, device.usable_bytes, decisions)
+        if any(any(sharding) for sharding in plan.partitioned.values):
+            yield Decided(0, "decisions", mesh, plan)
 
 
 def smaller(number: int, mesh: dict[str, int], tell: Callable[[dict[str, Any]], None]) -> None:
     """Tell of each part before it runs, and of the first plan that does not come out right."""
-    meshes = [m for m in MESHES if len(m) == 1] + ([mesh] if len(mesh) > 1 else [])
     for n, part in enumerate(parts(program(number))):
         case = Case(part)
         tell({"part": n, "program": str(part)})
         if not case.finite:
             continue
-        for decided in simple_plans(case, meshes):
+        for decided in simple_plans(case, mesh):
             about = {"part": n, "program": str(part), "decided": str(decided), "specs": str(decided.plan.in_specs)}
             tell(about)
             outcome = case.run(decided)
