@@ -83,3 +83,34 @@ def test_gradients_of_a_diagonal_of_odd_size(mesh):
     for name in inside:
         plan = sw.evaluate(fn, f32(6, 5), mesh=mesh, decisions=[("a", name)])
         assert max(differences(fn, (f32(6, 5),), plan)) < 1e-6, name
+
+
+@pytest.mark.parametrize(("window", "stride"), [(3, 1), (2, 1), (3, 2), (2, 2)])
+def test_gradients_of_a_maximum_over_windows(window, stride):
+    fn = jax.grad(lambda x: jnp.sum(jnp.sin(lax.reduce_window(x, -jnp.inf, lax.max, (window,), (stride,), "SAME"))))
+    plan = sw.evaluate(fn, f32(32), mesh={"a": 4}, decisions=[("a", "x[0]")])
+    assert max(differences(fn, (f32(32),), plan)) < 1e-6
+
+
+def test_every_group_of_the_gradient_of_overlapping_windows():
+    """XLA splits the scattering inside wrongly, whatever its operand comes from."""
+    fn = jax.grad(lambda x: jnp.sum(jnp.sin(lax.reduce_window(x, -jnp.inf, lax.max, (3, 1), (1, 2), "SAME"))))
+    args = (f32(6, 8),)
+    for description in sw.analyse(fn, *args).descriptions:
+        plan = sw.evaluate(fn, *args, mesh={"a": 2}, decisions=[("a", description.name)])
+        assert max(differences(fn, args, plan)) < 1e-6
+
+
+def grouped(x, w):
+    out = lax.conv_general_dilated(
+        x, w, (1,), [(3, 2)], (3,), dimension_numbers=("NHC", "IHO", "NHC"), feature_group_count=3
+    )
+    return jnp.sum(jnp.sin(out))
+
+
+def test_every_group_of_the_gradient_of_a_grouped_convolution():
+    """By its kernel it has groups of the batch, which leave a rest of the batch that is no group."""
+    fn, args = jax.grad(grouped, argnums=(0, 1)), (f32(6, 7, 6), f32(2, 2, 3))
+    for description in sw.analyse(fn, *args).descriptions:
+        plan = sw.evaluate(fn, *args, mesh={"a": 2}, decisions=[("a", description.name)])
+        assert max(differences(fn, args, plan)) < 1e-6

@@ -73,10 +73,11 @@ def smaller(number: int, mesh: dict[str, int], tell: Callable[[dict[str, Any]], 
             continue
         for decided in simple_plans(case, mesh):
             about = {"part": n, "program": str(part), "decided": str(decided), "specs": str(decided.plan.in_specs)}
+            about["module"] = module(decided)
             tell(about)
             outcome = case.run(decided)
             if outcome.verdict not in ("ok", "rounding"):
-                tell(about | vars(outcome) | {"module": module(decided)})
+                tell(about | vars(outcome))
                 tell({"part": -1, "plain": plain(case, decided)})
                 return
         jax.clear_caches()

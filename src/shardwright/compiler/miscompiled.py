@@ -152,7 +152,8 @@ def _grouped_image_and_sums(site: Site) -> Iterable[tuple[int, int]]:
 
 def _batch_groups(site: Site) -> Iterable[int]:
     convolution = Convolution(site)
-    return convolution.groups if convolution.batch_groups > 1 else ()
+    batch = {f for t, d in ((0, convolution.image[0]), (2, convolution.result[0])) for f in site.tensors[t][d]}
+    return convolution.groups | batch if convolution.batch_groups > 1 else ()
 
 
 def _padding(site: Site) -> Iterable[tuple[int, int, int, int]]:
@@ -161,6 +162,13 @@ def _padding(site: Site) -> Iterable[tuple[int, int, int, int]]:
     for d in range(len(interior)):
         for factor in {site.of(0, d), site.of(2, d)}:
             yield factor, low[d], high[d], interior[d]
+
+
+def _overlapping_windows(site: Site) -> Iterable[int]:
+    windows, strides = site.attributes["window_dimensions"], site.attributes.get("window_strides")
+    for d, window in enumerate(windows):
+        if window > (strides[d] if strides else 1):
+            yield from (site.of(t, d) for t in (0, 1, site.operands))
 
 
 _MATRIX = "docs/benchmarks/miscompiled.md"
@@ -224,6 +232,14 @@ TABLE: tuple[Miscompiled, ...] = (
         whole=lambda site: [
             f for f, low, _, interior in _padding(site) if interior and low < 0 and low % (interior + 1)
         ],
+    ),
+    Miscompiled(
+        name="the gradient of a maximum over windows that overlap",
+        kinds=frozenset({"select_and_scatter"}),
+        what="other numbers: what windows of two shards give to one entry is not added up",
+        instead="the dimension is whole",
+        evidence="tests/test_miscompiled.py; jaxlib 0.10.2 and 0.12.0",
+        whole=_overlapping_windows,
     ),
 )
 
