@@ -371,7 +371,7 @@ BEFORE_THAT = "give the module from before that, and pin what is decided."
             "func.func @a() { return }\nfunc.func @b() { return }",
             "bad.mlir: the module needs a function called main, or exactly one public function.",
         ),
-        ("func.func private @main()", "bad.mlir: the module's main function has no body."),
+        ("func.func private @main()", "bad.mlir: the function 'main' has no body."),
         (
             "func.func @main(%a: tensor<?xf32>) { return }",
             "bad.mlir: the module has a tensor of dynamic shape (tensor<?xf32>); give every size a number.",

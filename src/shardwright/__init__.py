@@ -1,5 +1,6 @@
 """Shardwright: an automatic partitioner for JAX programs."""
 
+from shardwright import _start  # noqa: F401 (first: Ctrl-C during the imports below)
 from shardwright.analyse import analyse
 from shardwright.analysis import Analysis
 from shardwright.compare import Comparison, compare

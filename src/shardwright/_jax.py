@@ -9,6 +9,8 @@
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
+``frontend/parse_child.py`` uses ``jaxlib.mlir`` as well, in a process that is to start quickly.
+
 Tested on the versions in ``TESTED``; where an interface is missing, importing this file says which versions work.
 """
 
@@ -141,7 +143,7 @@ def parse_module(data: bytes) -> Any:
         complaints.append(str(diagnostic.message))
         return True  # or MLIR prints it
 
-    with context, context.attach_diagnostic_handler(listen):
+    with context, context.attach_diagnostic_handler(listen) as handler:
         if data[:4] == BYTECODE:
             try:
                 return stablehlo.deserialize_portable_artifact(context, data).operation
@@ -150,6 +152,8 @@ def parse_module(data: bytes) -> Any:
         try:
             return ir.Module.parse(data).operation
         except ir.MLIRError as error:
+            if handler.had_error:  # MLIR prints and forgets what is raised in the handler, which can only be Ctrl-C
+                raise KeyboardInterrupt from None
             raise ValueError(complaints[0] if complaints else str(error)) from error
 
 

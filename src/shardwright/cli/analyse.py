@@ -10,7 +10,7 @@ from shardwright.analysis import analyse_program
 from shardwright.analysis.present import analysis_table, coloured_program
 from shardwright.cli.backend import need_no_accelerator
 from shardwright.cli.options import chosen_target, json_option, target_options, tracing
-from shardwright.cli.output import emit, only_results, show
+from shardwright.cli.output import emit, only_results, put, show
 
 
 @click.command(short_help="Show what there is to decide about a program.")
@@ -37,7 +37,7 @@ def analyse(as_json: bool, everything: bool, show_program: bool, **given: Any) -
     with only_results(as_json):
         analysis = analyse_program(chosen_target(given).program(**tracing(given)))
     if show_program:
-        click.echo(coloured_program(analysis), nl=False)
+        put(coloured_program(analysis), nl=False)
     elif as_json:
         emit(analysis.to_dict())
     else:

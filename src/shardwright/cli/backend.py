@@ -6,10 +6,9 @@ import jax
 
 
 def need_no_accelerator() -> None:
-    """Have JAX look for none, unless the user has said where it shall run.
+    """Have JAX look for none, whatever ``JAX_PLATFORMS`` says.
 
-    To plan for a device takes none. Where its libraries are installed and it is not there, looking for one takes
-    seconds and prints warnings; where it is there, it would be taken from who uses it.
+    To plan for a device takes none. Where its libraries are installed and it is not there, looking for one fails, or
+    takes seconds and prints warnings; where it is there, it would be taken from who uses it.
     """
-    if not getattr(jax.config, "jax_platforms", None):
-        jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_platforms", "cpu")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from pathlib import Path
 
 import click
@@ -13,7 +11,7 @@ from shardwright.bench import CASES, CONTENDERS, choose_cases, choose_contenders
 from shardwright.bench.environments import default_folder
 from shardwright.bench.match import matches
 from shardwright.bench.rows import Rows, read_rows
-from shardwright.cli.output import note
+from shardwright.cli.output import note, put
 
 
 @click.command(short_help="Measure plans against others', judged by the TPU compiler.")
@@ -76,7 +74,6 @@ def bench(
     if not no_run:
         from shardwright.bench.run import run
 
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the contender's process ends with this one
         folder = (environments or default_folder()).resolve()
         run(cases, chosen, Rows(rows_file), folder, timeout=timeout, say=note, retry=retry)
     _show(rows_file, write)
@@ -89,9 +86,7 @@ def _show(rows_file: Path, write: Path | None) -> None:
     found = matches(read_rows(rows_file), tuple(CASES.values()))
     if not found:
         raise click.UsageError(f"{rows_file} has no rows yet.")
-    click.echo(
-        "\n".join([*tables(found), "## Summary", "", *summary(found), "Where ours is worse:", "", *losses(found)])
-    )
+    put("\n".join([*tables(found), "## Summary", "", *summary(found), "Where ours is worse:", "", *losses(found)]))
     if write is not None:
         write_page(found, write)
         note(f"wrote {write} and {write.with_suffix('.svg')}")
@@ -102,9 +97,7 @@ def _list() -> None:
         mesh = ",".join(f"{name}={size}" for name, size in case.mesh.items())
         sizes = " ".join(f"{name}={value}" for name, value in case.sizes.items())
         marks = ", ".join([*(["quick"] if case.quick else []), *(["tight"] if case.tight_gib else [])])
-        click.echo(
-            f"{case.name:<22} {case.target_name:<15} {mesh:<17} {case.model} {sizes} {marks and f'({marks})'}".rstrip()
-        )
-    click.echo()
+        put(f"{case.name:<22} {case.target_name:<15} {mesh:<17} {case.model} {sizes} {marks and f'({marks})'}".rstrip())
+    put()
     for contender in CONTENDERS.values():
-        click.echo(f"{contender.name:<30} {contender.summary}")
+        put(f"{contender.name:<30} {contender.summary}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from shardwright.cli.output import put
+
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -21,4 +23,4 @@ def completions(shell: str) -> None:
     root = click.get_current_context().find_root()
     found = get_completion_class(shell)
     assert found is not None
-    click.echo(found(root.command, {}, "shardwright", "_SHARDWRIGHT_COMPLETE").source())
+    put(found(root.command, {}, "shardwright", "_SHARDWRIGHT_COMPLETE").source())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import click
 
@@ -13,10 +14,11 @@ from shardwright.cli.bench import bench
 from shardwright.cli.compare import compare
 from shardwright.cli.completions import completions
 from shardwright.cli.devices import devices
-from shardwright.cli.exits import DOES_NOT_FIT, INTERRUPTED, MISTAKE
+from shardwright.cli.exits import DOES_NOT_FIT, INTERRUPTED, MISTAKE, NOBODY_READS
 from shardwright.cli.fit import fit
 from shardwright.cli.models import models
 from shardwright.cli.plan import plan
+from shardwright.cli.process import Terminated, interrupted, run_process, say
 from shardwright.cli.verify import verify
 from shardwright.errors import InfeasibleError, ShardwrightError
 
@@ -34,29 +36,73 @@ class _Commands(click.Group):
             args = ["--debug", *(arg for arg in args if arg != "--debug")]
         return super().parse_args(ctx, args)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """As a process."""
+        run_process(lambda: self.main(*args, **kwargs))
+
+    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
+        """Run a command; where it stands alone, what click says of a call is one sentence as well."""
+        run: Callable[..., Any] = super().main
+        if not standalone_mode:
+            return run(*args, standalone_mode=False, **more)
+        try:
+            code = run(*args, standalone_mode=False, **more)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            code = error.exit_code
+        except click.ClickException as error:
+            command = getattr(error, "ctx", None)
+            help_ = f" ({command.command_path} --help shows what there is.)" if command is not None else ""
+            say(" ".join(error.format_message().split()) + help_)
+            code = error.exit_code
+        except click.Abort:  # Ctrl-C outside of a command
+            say("interrupted.")
+            code = INTERRUPTED
+        except OSError as error:  # in the middle of a help text
+            code = _ended(_of_system(error))
+        sys.exit(code if isinstance(code, int) else 0)
+
     def invoke(self, ctx: click.Context) -> Any:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")  # a terminal without "×" shows "?"
         try:
             return super().invoke(ctx)
-        except (ShardwrightError, OSError, KeyboardInterrupt) as error:
-            told = _told(error)
+        except (ShardwrightError, OSError, MemoryError, SystemExit, KeyboardInterrupt) as error:
+            told = ("interrupted.", INTERRUPTED) if interrupted.is_set() else _told(error)
             if told is None or ctx.params.get("debug"):
                 raise
-            click.echo(f"shardwright: {told[0]}", err=True)
-            ctx.exit(told[1])
+            ctx.exit(_ended(told))
+
+
+def _ended(told: tuple[str, int]) -> int:
+    if told[0]:
+        say(told[0])
+    return told[1]
 
 
 def _told(error: BaseException) -> tuple[str, int] | None:
     """What to say of an exception, and how to end; None where it is nobody's mistake."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted.", INTERRUPTED
+    if isinstance(error, Terminated):
+        return None
+    if isinstance(error, SystemExit):
+        return f"the program called sys.exit({error.code!r}).", MISTAKE
     if isinstance(error, ShardwrightError):
         return str(error), DOES_NOT_FIT if isinstance(error, InfeasibleError) else MISTAKE
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"cannot use {error.filename}: {error.strerror or error}.", MISTAKE
+    if isinstance(error, OSError):
+        return _of_system(error)
+    if isinstance(error, MemoryError):
+        return "this machine has not enough memory for it.", MISTAKE
     return None
+
+
+def _of_system(error: OSError) -> tuple[str, int]:
+    if isinstance(error, BrokenPipeError):
+        return "", NOBODY_READS
+    named = f"cannot use {error.filename}: " if error.filename is not None else ""
+    return f"{named}{error.strerror or error}.", MISTAKE
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -79,7 +125,8 @@ def main(debug: bool) -> None:
       shardwright models
       shardwright devices
 
-    Exit code 0 for a plan that fits, 2 for a mistake in the call, 3 for no plan that fits.
+    Exit code 0 for a plan that fits, 2 for a mistake in the call (or a full disk, or the like), 3 for no plan
+    that fits, 130 for Ctrl-C, 143 for SIGTERM, 141 where nobody reads standard output any more.
     """  # noqa: D301 (click wants the character)
 
 

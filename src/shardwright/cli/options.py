@@ -130,7 +130,7 @@ def asked(given: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
     """The target, and what the options of ``target_options`` and ``search_options`` say about it as keywords."""
     mesh = parse_mesh(given["mesh"])
     pins = parse_pins(given["pins"], mesh)
-    if given["device"] is not None:
+    if given["device"] is not None or isinstance(mesh, str):
         need_no_accelerator()
     target = callable_target(given)
     names = ("device", "memory", "replicate", "seconds", "simulations", "seed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -45,24 +46,45 @@ def show(renderable: RenderableType) -> None:
     if sys.stdout.isatty():
         Console(highlight=False).print(renderable)
     else:
-        click.echo(plain_text(renderable))
+        put(plain_text(renderable))
 
 
 def emit(found: Any) -> None:
     """Print one JSON object."""
-    click.echo(json.dumps(found, indent=1))
+    put(json.dumps(found, indent=1))
+
+
+def put(text: str = "", *, nl: bool = True) -> None:
+    """Print a result."""
+    try:
+        click.echo(text, nl=nl)
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a disk that is full
+        raise OSError(error.errno, error.strerror, "standard output") from None
 
 
 def note(text: str) -> None:
-    """Say something that is no result."""
-    click.echo(text, err=True)
+    """Say something that is no result, if anybody listens."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
 
 
 @contextlib.contextmanager
 def only_results(wanted: bool) -> Iterator[None]:
-    """Where wanted, what others print (a user's module when it is imported) goes to standard error."""
+    """Where wanted, what others print (a user's module when it is imported) goes to standard error.
+
+    That is so for what is written past Python, too.
+    """
     if not wanted:
         yield
         return
-    with contextlib.redirect_stdout(sys.stderr):
-        yield
+    sys.stdout.flush()
+    own = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(own, 1)
+        os.close(own)

@@ -15,22 +15,24 @@ from shardwright.machine import AXES, find_machine
 from shardwright.space import TACTICS
 
 _SPECS = ("P", "PartitionSpec")
+_DIGITS = 100
+"""Of a number that anybody can mean; Python refuses to read those of thousands."""
 
 
 def parse_mesh(text: str) -> dict[str, int] | int | str:
     """``data=4,model=2`` as a dict, ``16`` as a number of devices, where they are (``tpu:v5e:4x4``) as it is."""
     text = text.strip()
-    if text.isdecimal():
+    if text.isdecimal() and len(text) < _DIGITS:
         return int(text)
     if is_target(text):
         return text
     mesh: dict[str, int] = {}
     for part in text.split(","):
         name, equals, size = (piece.strip() for piece in part.partition("="))
-        if not equals or not name or not size.isdecimal():
+        if not equals or not name or not size.isdecimal() or len(size) >= _DIGITS:
             raise MeshError(
                 f"--mesh takes axes and their sizes (data=4,model=4), a number of devices (16), or where they are "
-                f"(tpu:v5e:4x4), not {text!r}."
+                f"(tpu:v5e:4x4), not {text[:100]!r}."
             )
         if name in mesh:
             raise MeshError(f"--mesh {text!r} has the axis {name!r} twice.")

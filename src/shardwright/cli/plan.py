@@ -9,7 +9,7 @@ import click
 from shardwright.cli import complete
 from shardwright.cli.exits import DOES_NOT_FIT
 from shardwright.cli.options import json_option, search_options, searched_front, searched_plan, target_options
-from shardwright.cli.output import check_files, emit, note, only_results, output_option, show
+from shardwright.cli.output import check_files, emit, note, only_results, output_option, put, show
 from shardwright.cli.parse import mesh_devices
 from shardwright.cli.target import target_file
 from shardwright.cli.verdicts import check_names, verdict_dict, verdict_text
@@ -125,16 +125,16 @@ def plan(
             }
         )
     elif as_python:
-        click.echo(python)
+        put(python)
         for verdict in verdicts:
             note(str(verdict))
     else:
         with only_results(streamed):
             show(plan_table(found) if front is None else front_table(front))
             for explanation in explanations.values():
-                click.echo(f"\n{explanation}")
+                put(f"\n{explanation}")
             for verdict in verdicts:
-                click.echo()
+                put()
                 show(verdict_text(verdict))
     if not all(verdicts):
         click.get_current_context().exit(DOES_NOT_FIT)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from shardwright.cli.process import Terminated
 from shardwright.errors import TargetError, TraceError, nearest
 from shardwright.frontend import read_stablehlo, stablehlo_program, trace
 from shardwright.ir.program import Program
@@ -71,28 +74,42 @@ def _refuse_sizes(text: str, sizes: Mapping[str, Any]) -> None:
 
 
 def _is_module(name: str) -> bool:
-    _look_here()
+    with _looking_here():
+        try:
+            return importlib.util.find_spec(name) is not None
+        except (ImportError, ValueError):
+            return False
+
+
+@contextlib.contextmanager
+def _looking_here() -> Iterator[str]:
+    """Make modules in the working directory importable, as ``python -m`` does; afterwards all others come first."""
     try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
-
-
-def _look_here() -> str:
-    """Make modules in the working directory importable, as ``python -m`` does."""
-    here = os.getcwd()
-    if here not in sys.path:
+        here = os.getcwd()
+    except OSError as error:
+        raise TargetError(f"the working directory cannot be used: {error.strerror}.") from None
+    before = here in sys.path
+    if not before:
         sys.path.insert(0, here)
-    return here
+    try:
+        yield here
+    finally:
+        if not before and here in sys.path:
+            sys.path.remove(here)
+            sys.path.append(here)
 
 
 def _function(text: str) -> Target:
     module_name, _, function_name = text.partition(":")
     if "" in (module_name, function_name):
         raise TargetError(f"{text!r} should be package.module:function.")
-    here = _look_here()
+    with _looking_here() as here:
+        return _checked(text, _made(text, _imported(module_name, here), function_name))
+
+
+def _imported(module_name: str, here: str) -> ModuleType:
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
             known = [m.name for m in pkgutil.iter_modules([here])]
@@ -100,8 +117,20 @@ def _function(text: str) -> Target:
         raise TargetError(
             f"importing {module_name!r} failed: it needs {error.name!r}, which is not installed."
         ) from error
-    except Exception as error:
-        raise TargetError(f"importing {module_name!r} failed with {type(error).__name__}: {error}") from error
+    except (KeyboardInterrupt, Terminated):
+        raise
+    except SystemExit as error:
+        raise TargetError(f"importing {module_name!r} ended with sys.exit({error.code!r}).") from error
+    except BaseException as error:
+        raise TargetError(f"importing {module_name!r} failed with {type(error).__name__}: {_words(error)}") from error
+
+
+def _words(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0]
+
+
+def _made(text: str, module: ModuleType, function_name: str) -> Any:
+    module_name = text.partition(":")[0]
     function = getattr(module, function_name, None)
     if function is None:
         named = [n for n in dir(module) if callable(getattr(module, n)) and not n.startswith("_")]
@@ -111,10 +140,13 @@ def _function(text: str) -> Target:
     if not callable(function):
         raise TargetError(f"{text!r} is not a function but a {type(function).__name__}.")
     try:
-        made = function()
-    except Exception as error:
-        raise TraceError(f"{text!r} failed with {type(error).__name__}: {error}") from error
-    return _checked(text, made)
+        return function()
+    except (KeyboardInterrupt, Terminated):
+        raise
+    except SystemExit as error:
+        raise TraceError(f"{text!r} ended with sys.exit({error.code!r}).") from error
+    except BaseException as error:
+        raise TraceError(f"{text!r} failed with {type(error).__name__}: {_words(error)}") from error
 
 
 def _checked(text: str, made: Any) -> Target:

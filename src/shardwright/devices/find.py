@@ -45,8 +45,21 @@ def find_device(device: str | Device | None = None) -> Device:
     return found
 
 
+def default_backend() -> str:
+    """What JAX runs on here; JAX asks for it even to trace a function for something else."""
+    try:
+        return jax.default_backend()
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()
+        raise DeviceError(
+            f"JAX cannot run on what JAX_PLATFORMS names ({reason[0] if reason else 'it is not there'}); planning "
+            "needs no accelerator: set JAX_PLATFORMS=cpu, and give device= what to plan for."
+        ) from error
+
+
 def _default_device() -> Device:
     """The preset of this process's devices, with as much memory as the runtime grants here."""
+    default_backend()
     devices = jax.local_devices()
     first: Any = devices[0]
     if first.platform == "cpu":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +18,9 @@ import numpy as np
 from jax import export
 
 from shardwright import _jax
-from shardwright.errors import ModuleError
+from shardwright.errors import ModuleError, ShardwrightError
 from shardwright.frontend.module_names import ALIAS, argument_names, attributes_of, result_names
+from shardwright.frontend.parse import parse_file
 from shardwright.ir.build import main_of, read_module
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.program import Program, Source
@@ -81,7 +83,7 @@ class StableHLO:
 
     def module(self) -> Any:
         """The module operation, parsed again."""
-        return _parsed(self.file, self.data)
+        return parse_file(self.file, self.data)
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run the module, inside of ``jax.jit`` or by itself."""
@@ -124,27 +126,24 @@ def read_stablehlo(path: str | os.PathLike[str]) -> StableHLO:
     """
     file = Path(path)
     data = _read(file)
-    module = _parsed(file, data)
-    with module.context:
-        try:
-            main = main_of(module)
-            _refuse_sharded(module)
-            block = main.regions[0].blocks[0]
-            names, returned = argument_names(main, data), list(block.operations)[-1].operation.operands
-            results = result_names(main, names, len(returned))
-            return StableHLO(
-                file,
-                data,
-                args=tuple(_shape(name, a.type) for name, a in zip(names, block.arguments, strict=True)),
-                results=tuple(_shape(name, r.type) for name, r in zip(results, returned, strict=True)),
-                donate=tuple(
-                    i for i, given in enumerate(attributes_of(main, "arg_attrs")) if any(d in given for d in _DONATED)
-                ),
-                argument_names=tuple(names),
-                result_names=tuple(results),
-            )
-        except ModuleError as error:
-            raise ModuleError(f"{file}: {error}") from None
+    module = parse_file(file, data)
+    with _read_from(file), module.context:
+        main = main_of(module)
+        _refuse_sharded(module)
+        block = main.regions[0].blocks[0]
+        names, returned = argument_names(main, data), list(block.operations)[-1].operation.operands
+        results = result_names(main, names, len(returned))
+        return StableHLO(
+            file,
+            data,
+            args=tuple(_shape(name, a.type) for name, a in zip(names, block.arguments, strict=True)),
+            results=tuple(_shape(name, r.type) for name, r in zip(results, returned, strict=True)),
+            donate=tuple(
+                i for i, given in enumerate(attributes_of(main, "arg_attrs")) if any(d in given for d in _DONATED)
+            ),
+            argument_names=tuple(names),
+            result_names=tuple(results),
+        )
 
 
 def stablehlo_program(
@@ -153,8 +152,8 @@ def stablehlo_program(
     """Read a module's program alone; it may hold what JAX cannot call, and be sharded already."""
     file = Path(path)
     data = _read(file)
-    module = _parsed(file, data)
-    try:
+    module = parse_file(file, data)
+    with _read_from(file):
         with module.context:
             names = argument_names(main_of(module), data)
         return read_module(
@@ -165,32 +164,29 @@ def stablehlo_program(
             trip_counts=trip_counts,
             user_rules=rules,
         ).program
+
+
+@contextlib.contextmanager
+def _read_from(file: Path) -> Iterator[None]:
+    """Say which file it is that cannot be taken; files come from strangers, with what nobody has thought of."""
+    try:
+        yield
     except ModuleError as error:
         raise ModuleError(f"{file}: {error}") from None
+    except ShardwrightError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or ["no message"])[0][:200]
+        raise ModuleError(
+            f"{file} holds what is not understood ({type(error).__name__}: {reason}); please report it, with the file."
+        ) from error
 
 
 def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
-    except OSError as error:
-        raise ModuleError(f"cannot read {file}: {error.strerror or error}.") from None
-
-
-def _parsed(file: Path, data: bytes) -> Any:
-    try:
-        return _jax.parse_module(data)
-    except ValueError as error:
-        raise ModuleError(f"{file} is not a valid StableHLO module: {_reason(str(error))}") from None
-
-
-def _reason(text: str) -> str:
-    """The parser's first complaint, in one line: ``line 3: custom op 'foo' is unknown``."""
-    first = next((line for line in text.splitlines() if "error:" in line), text)
-    message = " ".join(first.split("error:", 1)[-1].split())
-    place = re.match(r'"[^"]*":(\d+):\d+: ', message)
-    if place:
-        message = f"line {place.group(1)}: {message[place.end() :]}"
-    return message[:300] or "the parser gave no reason."
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        raise ModuleError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}.") from None
 
 
 def _shape(name: str, type_: Any) -> jax.ShapeDtypeStruct:

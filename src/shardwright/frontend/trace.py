@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from shardwright import _jax
+from shardwright.devices.find import default_backend
 from shardwright.errors import TraceError
 from shardwright.frontend import in_place, stablehlo, static
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
@@ -98,17 +99,17 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = No
     if platform is not None and platform not in PLATFORMS:
         raise TraceError(f"there is no platform {platform!r}; choose one of {', '.join(PLATFORMS)}.")
     _check_call(fn, args)
+    here = default_backend()
     fn, args = static.sealed(fn, tuple(args))
     names = parameter_names(fn, len(args))
     shapes = tuple(_shapes(name, arg) for name, arg in zip(names, args, strict=True))
     changed: list[Any] = []
     try:
         traced = jax.jit(in_place.watched(fn, changed), **jit_options).trace(*shapes)
-        lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
+        lowered = traced.lower(lowering_platforms=(platform or here,))
     except Exception as error:
         reason = str(error).strip().splitlines()
         if _ANOTHER_PLATFORM in str(error):
-            here = jax.default_backend()
             raise TraceError(
                 f"{function_name(fn)} calls back into Python (jax.debug.print, jax.pure_callback, …), which JAX lowers "
                 f"for {here} alone where no {platform} is present; leave the call out, or plan with platform={here!r}."

@@ -15,6 +15,7 @@ from shardwright.ir.program import NO_ATTRIBUTES, Argument, Op, Program, Region,
 from shardwright.ir.sources import Sources
 
 TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
+_MOST_BYTES = 2**60
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def read_module(
     with module.context, collector_paused():
         walk = _Walk(functions_of(module), Sources(boundary), Classes(user_rules or {}))
         main = main_of(module)
-        block = main.regions[0].blocks[0]
+        block = body_of(main)
         paths = list(argument_paths or (f"arg{i}" for i in range(len(block.arguments))))
         extra = len(block.arguments) - len(paths)
         if extra < 0:
@@ -79,8 +80,19 @@ def read_module(
         unused_arguments=tuple(unused_arguments),
         results=tuple(result_paths or (f"result.{i}" for i in range(len(walk.regions[0].results)))),
     )
+    _check_size(program)
     program = replace(program, loops=find_loops(program, trip_counts))
     return ReadModule(module, program, walk.operations, walk.blocks)
+
+
+def _check_size(program: Program) -> None:
+    """Sums of bytes are kept in 64 bits."""
+    if sum(value.bytes for value in program.values) > _MOST_BYTES:
+        largest = max(program.values, key=lambda value: value.bytes)
+        raise ModuleError(
+            f"the program has a tensor of shape {list(largest.shape)} and {largest.bytes:,} bytes; all tensors "
+            f"together may have {_MOST_BYTES:,}."
+        )
 
 
 def functions_of(module: Any) -> dict[str, Any]:
@@ -99,9 +111,18 @@ def main_of(module: Any) -> Any:
     main = functions.get("main") or (public[0] if len(public) == 1 else None)
     if main is None:
         raise ModuleError("the module needs a function called main, or exactly one public function.")
-    if not len(main.regions[0].blocks):
-        raise ModuleError("the module's main function has no body.")
+    body_of(main)
     return main
+
+
+def body_of(function: Any) -> Any:
+    """The block of a function; StableHLO has ops for what others do by jumps between blocks."""
+    blocks = function.regions[0].blocks
+    if not len(blocks):
+        raise ModuleError(f"the function {_symbol(function, 'main')!r} has no body.")
+    if len(blocks) > 1:
+        raise ModuleError(f"the function {_symbol(function, 'main')!r} jumps between {len(blocks)} blocks.")
+    return blocks[0]
 
 
 def _symbol(operation: Any, default: str) -> str:
@@ -150,7 +171,7 @@ class _Walk:
 
     def _inline(self, call: Any, operands: tuple[int, ...], region: int, caller: Source) -> None:
         callee = self.functions[_jax.ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
-        body = callee.regions[0].blocks[0]
+        body = body_of(callee)
         self._ids.update(zip(body.arguments, operands, strict=True))
         results = self.block(body, region, self.sources.of(call.location, caller))
         self._ids.update(zip(call.results, results, strict=True))
