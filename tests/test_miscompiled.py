@@ -114,3 +114,35 @@ def test_every_group_of_the_gradient_of_a_grouped_convolution():
     for description in sw.analyse(fn, *args).descriptions:
         plan = sw.evaluate(fn, *args, mesh={"a": 2}, decisions=[("a", description.name)])
         assert max(differences(fn, args, plan)) < 1e-6
+
+
+@pytest.mark.parametrize("groups", [4, 16])
+@pytest.mark.parametrize("dimension", ["x[0]", "x[1]", "x[3]", "w[3]"])
+def test_gradients_of_grouped_kernels_on_two_axes(groups, dimension):
+    """Sums over the batch on one axis are counted once for each device of the other."""
+    fn = jax.grad(lambda w, x: jnp.sum(jnp.sin(convolution(x, w, groups))))
+    args = f32(3, 3, 16 // groups, 16), f32(8, 8, 8, 16)
+    plan = sw.evaluate(fn, *args, mesh={"a": 2, "b": 2}, decisions=[("a", dimension)])
+    assert max(differences(fn, args, plan)) < 1e-5
+
+
+def test_a_spread_out_image_that_is_cut():
+    """The partitioner ends the process where padding cuts off a part of a step."""
+
+    def fn(x, w):
+        out = lax.conv_general_dilated(x, w, (1,), [(-1, 1)], (2,), dimension_numbers=("NHC", "HIO", "NHC"))
+        return jnp.tanh(out)
+
+    args = f32(4, 16, 8), f32(1, 8, 8)
+    plan = sw.evaluate(fn, *args, mesh={"a": 2}, decisions=[("a", "x[1]")])
+    assert max(differences(fn, args, plan)) < 1e-5
+
+
+@pytest.mark.parametrize("dimension", [0, 1])
+def test_a_fourier_transform_whose_result_is_split(dimension):
+    def fn(x, y):
+        return jnp.abs(jnp.fft.fft(x)) + y
+
+    args = f32(16, 8), f32(16, 8)
+    plan = sw.evaluate(fn, *args, mesh={"a": 2}, decisions=[("a", f"y[{dimension}]")])
+    assert max(differences(fn, args, plan)) < 1e-5

@@ -47,7 +47,7 @@ def ways_to_run(
     out = []
     for combination in product(*choices):
         factors, onto = tuple([f for f, _ in combination]), tuple([d for _, d in combination])
-        if op.rule.together(factors) and _divides(op, factors, onto, shape, sizes):
+        if op.rule.allows(factors, sizes) and _divides(op, factors, onto, shape, sizes):
             out.append((factors, onto))
     return out
 

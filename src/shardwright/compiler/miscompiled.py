@@ -49,13 +49,15 @@ class Forbidden:
     """What records forbid of an op.
 
     ``whole`` are factors that no axis may split. ``exact`` pairs a factor with the size that axes must divide to split
-    it. ``apart`` are pairs of factors that are not split at once. ``records`` names those that apply; where there are
-    any, the compiler is told exactly how the op runs.
+    it. ``apart`` are pairs of factors that are not split at once, ``spread`` factors that are split only while every
+    axis of the mesh splits something. ``records`` names those that apply; where there are any, the compiler is told
+    exactly how the op runs.
     """
 
     whole: frozenset[int] = frozenset()
     exact: tuple[tuple[int, int], ...] = ()
     apart: tuple[tuple[int, int], ...] = ()
+    spread: frozenset[int] = frozenset()
     records: tuple[str, ...] = ()
 
 
@@ -80,6 +82,7 @@ class Miscompiled:
         whole: the factors that must not be split at all.
         exact: the factors that are split only by axes that divide every dimension that has them.
         apart: pairs of factors that must not be split at once.
+        spread: factors that are split only while every axis of the mesh splits something of the op.
         guarded: factors that are right where operands and results are split alike, but not where the compiler is left
             to split the one and not the other.
 
@@ -93,12 +96,13 @@ class Miscompiled:
     whole: Factors = _none
     exact: Factors = _none
     apart: Pairs = _none
+    spread: Factors = _none
     guarded: Factors = _none
 
     @property
     def takes(self) -> bool:
         """Whether there is a split that plans do without for it."""
-        return any(found is not _none for found in (self.whole, self.exact, self.apart))
+        return any(found is not _none for found in (self.whole, self.exact, self.apart, self.spread))
 
 
 class Convolution:
@@ -129,11 +133,6 @@ class Convolution:
         """Whether a tensor has its features before its batch."""
         return any(dims[1] < dims[0] for dims in (self.image, self.result))
 
-    @property
-    def groups(self) -> set[int]:
-        """Factors that images, kernel and result all have."""
-        return self.output_features & {f for dim in self.site.tensors[0] for f in dim[:1]}
-
 
 def _image_and_features(site: Site) -> Iterable[tuple[int, int]]:
     return product(site.halo, Convolution(site).output_features)
@@ -146,14 +145,26 @@ def _grouped_features(site: Site) -> Iterable[int]:
     return convolution.features if set(convolution.taps) == {1} or convolution.features_first else ()
 
 
-def _grouped_image_and_sums(site: Site) -> Iterable[tuple[int, int]]:
-    return product(site.halo, site.reduction) if Convolution(site).feature_groups > 1 else ()
+def _grouped_sums(site: Site) -> Iterable[int]:
+    convolution = Convolution(site)
+    return site.tensors[1][convolution.kernel[0]] if convolution.feature_groups > 1 else ()
 
 
 def _batch_groups(site: Site) -> Iterable[int]:
-    convolution = Convolution(site)
-    batch = {f for t, d in ((0, convolution.image[0]), (2, convolution.result[0])) for f in site.tensors[t][d]}
-    return convolution.groups | batch if convolution.batch_groups > 1 else ()
+    if Convolution(site).batch_groups == 1:
+        return ()
+    return {f for dims in site.tensors for dim in dims for f in dim} - site.halo - site.reduction
+
+
+def _batch_grouped_sums(site: Site) -> Iterable[int]:
+    return site.reduction if Convolution(site).batch_groups > 1 else ()
+
+
+def _cut_within_a_step(site: Site) -> Iterable[int]:
+    low, dilation = site.attributes["padding"][::2], site.attributes["lhs_dilation"]
+    for d, before, step in zip(Convolution(site).image[2:], low, dilation, strict=True):
+        if before < 0 and before % step:
+            yield site.of(0, d)
 
 
 def _padding(site: Site) -> Iterable[tuple[int, int, int, int]]:
@@ -191,20 +202,37 @@ TABLE: tuple[Miscompiled, ...] = (
         whole=_grouped_features,
     ),
     Miscompiled(
-        name="image and summed features of a grouped convolution at once",
+        name="summed features of a grouped convolution",
         kinds=frozenset({"convolution"}),
-        what="other numbers",
-        instead="one of the two is split",
+        what="other numbers where the image is split as well",
+        instead="the features within a group are whole",
         evidence=_MATRIX,
-        apart=_grouped_image_and_sums,
+        whole=_grouped_sums,
     ),
     Miscompiled(
         name="groups of the batch",
         kinds=frozenset({"convolution"}),
-        what="other numbers, and failed checks of the partitioner that end the process",
-        instead="groups are whole at such a convolution, the gradient of a grouped one by its kernel",
+        what="other numbers, and failed checks of the partitioner (convolution_handler.cc) that end the process",
+        instead="at such a convolution, the gradient of a grouped one by its kernel, groups are whole",
         evidence=_MATRIX,
         whole=_batch_groups,
+    ),
+    Miscompiled(
+        name="sums of a convolution with groups of the batch over some of the axes",
+        kinds=frozenset({"convolution"}),
+        what="sums that are too large by the number of devices on the other axes: data parallelism on the first of two "
+        "axes doubles the gradients of a depthwise convolution where the second has two devices",
+        instead="the sums are split over all axes, or over none",
+        evidence=_MATRIX + "; plain jax.jit with the batch on one of two axes shows it, jaxlib 0.10.2 and 0.12.0",
+        spread=_batch_grouped_sums,
+    ),
+    Miscompiled(
+        name="an image that is spread out, and cut within a step",
+        kinds=frozenset({"convolution"}),
+        what="a failed check of the partitioner (spmd_partitioner.cc), which ends the process",
+        instead="the image is whole along that dimension",
+        evidence=_MATRIX,
+        whole=_cut_within_a_step,
     ),
     Miscompiled(
         name="uneven updates of a scatter",
@@ -213,6 +241,14 @@ TABLE: tuple[Miscompiled, ...] = (
         instead="updates are split by axes that divide them",
         evidence=_MATRIX,
         exact=lambda site: site.reduction,
+    ),
+    Miscompiled(
+        name="a Fourier transform that is cut afterwards",
+        kinds=frozenset({"fft"}),
+        what="no program on CPU (fft_thunk.cc), where the result is split along a dimension that is transformed",
+        instead="the result is made whole and cut afterwards",
+        evidence=_MATRIX,
+        guarded=lambda site: (site.of(0, d) for d in range(len(site.shapes[0]))),
     ),
     Miscompiled(
         name="a pad of what is whole",
@@ -256,16 +292,21 @@ def forbid(site: Site) -> Forbidden:
     whole: set[int] = set()
     exact: dict[int, int] = {}
     apart: set[tuple[int, int]] = set()
+    spread: set[int] = set()
     records: list[str] = []
     for record in _BY_KIND.get(site.kind, ()):
         own_whole, own_exact = set(record.whole(site)) - {-1}, set(record.exact(site)) - {-1}
+        own_spread = set(record.spread(site)) - {-1}
         own_apart = {(a, b) for a, b in record.apart(site) if a != b and -1 not in (a, b)}
-        if own_whole or own_exact or own_apart or any(f >= 0 for f in record.guarded(site)):
+        if own_whole or own_exact or own_apart or own_spread or any(f >= 0 for f in record.guarded(site)):
+            spread |= own_spread
             whole |= own_whole
             exact |= {f: gcd(*site.sizes(f)) for f in own_exact}
             apart |= {(min(pair), max(pair)) for pair in own_apart}
             records.append(record.name)
-    return Forbidden(frozenset(whole), tuple(sorted(exact.items())), tuple(sorted(apart)), tuple(records))
+    return Forbidden(
+        frozenset(whole), tuple(sorted(exact.items())), tuple(sorted(apart)), frozenset(spread), tuple(records)
+    )
 
 
 def splits_taken(records: Iterable[str]) -> tuple[Miscompiled, ...]:

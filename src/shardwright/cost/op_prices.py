@@ -13,7 +13,7 @@ from shardwright.cost.views import Seen, View, bits
 from shardwright.devices import Device
 from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import Op
-from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates
+from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates, spread
 from shardwright.spmd.collectives import ALL_REDUCE
 from shardwright.spmd.state import MeshShape
 
@@ -53,7 +53,7 @@ class _Choices:
     ``factors[axis]`` are those that the axis can split at all, with their groups as bits, ``bits[axis]`` all of these.
     """
 
-    __slots__ = ("bits", "factors", "known")
+    __slots__ = ("bits", "factors", "known", "rule", "sizes")
 
     def __init__(self, op: Op, groups: Sequence[int], mesh: MeshShape, padded: frozenset[int]) -> None:
         own = tuple(groups[: len(op.rule.sizes)])  # an op that is a shortcut for another has none
@@ -61,15 +61,17 @@ class _Choices:
         self.factors = [[(f, 1 << own[f]) for f in candidates(op, own, every, size, padded)] for size in mesh.sizes]
         self.bits = [bits(groups[f] for f, _ in found) for found in self.factors]
         self.known: dict[tuple[int, ...], int] = {}
+        self.rule, self.sizes = op.rule, mesh.sizes
 
     def allowed(self, listed: Sequence[int]) -> Allowed:
         """The factors that each axis may split, given the groups that are on its list."""
-        return tuple(
+        own = tuple(
             [
                 tuple([f for f, bit in factors if bit & on_list])
                 for factors, on_list in zip(self.factors, listed, strict=True)
             ]
         )
+        return spread(self.rule, own, self.sizes)
 
 
 _Kind = dict[tuple[int, ...], Assignment]

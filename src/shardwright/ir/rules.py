@@ -34,8 +34,8 @@ class Rule:
     the rule.
 
     What the compiler gets wrong is part of the rule, too: ``exact`` pairs a factor with the size that axes must divide
-    to split it, ``apart`` are pairs of factors that are not split at once, and ``records`` names what says so in the
-    table of ``compiler/miscompiled.py``.
+    to split it, ``apart`` are pairs of factors that are not split at once, ``spread`` factors that are split only while
+    every axis splits something, and ``records`` names what says so in the table of ``compiler/miscompiled.py``.
     """
 
     sizes: tuple[int, ...]
@@ -47,12 +47,15 @@ class Rule:
     known: bool = True
     exact: tuple[tuple[int, int], ...] = ()
     apart: tuple[tuple[int, int], ...] = ()
+    spread: frozenset[int] = frozenset()
     records: tuple[str, ...] = ()
 
-    def together(self, factors: Iterable[int]) -> bool:
-        """Whether these factors may all be split at once."""
+    def allows(self, factors: Sequence[int], sizes: Sequence[int]) -> bool:
+        """Whether axes of these sizes may split these factors at once, one each or none (-1)."""
         chosen = set(factors)
-        return not any(a in chosen and b in chosen for a, b in self.apart)
+        if any(a in chosen and b in chosen for a, b in self.apart):
+            return False
+        return chosen.isdisjoint(self.spread) or all(f >= 0 or n == 1 for f, n in zip(factors, sizes, strict=True))
 
     @cached_property
     def divisors(self) -> Mapping[int, int]:
@@ -127,6 +130,7 @@ def restricted(rule: Rule, forbidden: Forbidden) -> Rule:
         reduction=rule.reduction - whole,
         exact=tuple((f, size) for f, size in forbidden.exact if f not in whole),
         apart=tuple(pair for pair in forbidden.apart if not whole.intersection(pair)),
+        spread=forbidden.spread - whole,
         records=forbidden.records,
     )
 

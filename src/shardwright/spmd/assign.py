@@ -239,7 +239,7 @@ class Assigner:
             [
                 self._way(op, factors, shapes)
                 for factors in _combinations(op, choices, self.mesh)
-                if op.rule.together(factors)
+                if op.rule.allows(factors, self.mesh.sizes)
             ],
             shapes,
             len(op.rule.sizes),
@@ -404,6 +404,17 @@ def candidates(
         and f not in rule.whole
         and splits_factor(rule, f, axis_size, padded=f in loose and group in padded)
         and all(factors.index(f) == 0 for dims in rule.results for factors in dims if f in factors)
+    )
+
+
+def spread(rule: Rule, allowed: tuple[tuple[int, ...], ...], sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """What each axis may split, with the factors that must be split by all axes where one of them may."""
+    found = rule.spread & {f for factors in allowed for f in factors} if rule.spread else ()
+    if not found:
+        return allowed
+    return tuple(
+        tuple(sorted({*factors, *(f for f in found if splits_factor(rule, f, size, padded=False))}))
+        for factors, size in zip(allowed, sizes, strict=True)
     )
 
 

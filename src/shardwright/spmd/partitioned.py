@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shardwright.ir.program import Program, Source
-from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates
+from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates, spread
 from shardwright.spmd.collectives import Move, reshard
 from shardwright.spmd.prices import Prices
 from shardwright.spmd.shardings import Places, shard_values
@@ -125,10 +125,11 @@ def partition_values(
         groups = places.of_op[o]
         choice = allowed.get((op.signature, groups))
         if choice is None:
-            choice = allowed[op.signature, groups] = tuple(
+            own = tuple(
                 candidates(op, groups, found, size, places.uniform)
                 for found, size in zip(on_list, mesh.sizes, strict=True)
             )
+            choice = allowed[op.signature, groups] = spread(op.rule, own, mesh.sizes)
         problem = Problem(
             program.shape_classes[op.signature],
             program.outlooks[o],
