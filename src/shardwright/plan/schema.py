@@ -52,12 +52,13 @@ def integer(low: int, high: int) -> Check:
     return check
 
 
-def number(low: float, high: float) -> Check:
+def number(low: float, high: float, *, or_zero: bool = False) -> Check:
     """A finite number within limits."""
 
     def check(value: Any, place: str) -> None:
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not low <= value <= high:
-            raise wrong(value, place, f"a number from {low:g} to {high:g}")
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
+        if not fits and not (or_zero and value == 0 and not isinstance(value, bool)):
+            raise wrong(value, place, f"a number from {low:g} to {high:g}{', or 0' * or_zero}")
 
     return check
 
@@ -147,7 +148,8 @@ def _decision(value: Any, place: str) -> None:
     (WHOLE if isinstance(value, dict) and "whole" in value else DECISION)(value, place)
 
 
-_SIZE, _BYTES, _RATE = integer(1, MOST_DEVICES), integer(1, 2**60), number(1, 1e24)
+_SIZE, _BYTES = integer(1, MOST_DEVICES), integer(1, 2**60)
+_RATE, _RATE_OR_0 = number(1, 1e24), number(1, 1e24, or_zero=True)
 
 LINK = record(
     {
@@ -168,10 +170,10 @@ DEVICE = record(
         "memory_bytes_per_second": _RATE,
         "usable_bytes": _BYTES,
         "links": listed(LINK, most=20),
-        "clock_hertz": number(0, 1e15),
+        "clock_hertz": _RATE_OR_0,
         "matrix_unit": number(1, 1e6),
         "tile": optional(listed(_SIZE, least=2, most=2)),
-        "vector_ops_per_second": number(0, 1e24),
+        "vector_ops_per_second": _RATE_OR_0,
         "slice_shape": optional(listed(_SIZE, least=1, most=10)),
     }
 )
