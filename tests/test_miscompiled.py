@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 import shardwright as sw
-from programs import f32
+from programs import f32, i32
 from shardwright.compiler.miscompiled import TABLE
 
 
@@ -146,3 +146,16 @@ def test_a_fourier_transform_whose_result_is_split(dimension):
     args = f32(16, 8), f32(16, 8)
     plan = sw.evaluate(fn, *args, mesh={"a": 2}, decisions=[("a", f"y[{dimension}]")])
     assert max(differences(fn, args, plan)) < 1e-5
+
+
+@pytest.mark.parametrize("index", [3, 8, 12, 100, -5])
+@pytest.mark.parametrize("dimension", ["x[0]", "y[0]"])
+def test_a_dynamic_slice_is_clamped(index, dimension):
+    def fn(x, y, i):
+        return jnp.tanh(lax.dynamic_slice(x, (i,), (8,)) + y)
+
+    plan = sw.evaluate(fn, f32(16), f32(8), i32(), mesh={"a": 2}, decisions=[("a", dimension)])
+    inputs = np.arange(16, dtype=np.float32) / 16, np.zeros(8, np.float32), np.int32(index)
+    mesh = plan.make_mesh()
+    found = plan.jit(mesh)(*[plan.place(x, mesh, argument=k) for k, x in enumerate(inputs)])
+    np.testing.assert_allclose(np.asarray(found), np.asarray(jax.jit(fn)(*inputs)))

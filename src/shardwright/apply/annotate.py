@@ -40,6 +40,7 @@ def annotate(read: ReadModule, partitioned: Partitioned) -> Annotation:
     """Constrain the module (in place) to the plan and drop Shardy's rules from it, which no compiler may see."""
     writer = _Writer(read, partitioned)
     with read.module.context:
+        writer.clamp_indices()
         on_uses = writer.constrain_uses()
         constrained = writer.constrain_results()
         writer.tag()
@@ -69,6 +70,25 @@ class _Writer:
     def attribute(self, sharding: Sharding) -> Any:
         """A sharding on the module's mesh."""
         return sharding_attribute(self.mesh, self.plan.mesh.names, sharding)
+
+    def clamp_indices(self) -> None:
+        """Clamp the indices of dynamic slices that the compiler may merge with its own, which then forgets to."""
+        for operation, op in zip(self.read.operations, self.program.ops, strict=True):
+            if op.kind != "dynamic_slice" or not op.rule.records:
+                continue
+            sizes = (self.program.values[v].shape for v in (op.operands[0], op.results[0]))
+            with _jax.ir.InsertionPoint(operation), operation.location:
+                for d, (size, kept) in enumerate(zip(*sizes, strict=True)):
+                    index = operation.operands[1 + d]
+                    low, high = (
+                        _jax.stablehlo.constant(
+                            _jax.ir.DenseElementsAttr.get_splat(
+                                index.type, _jax.ir.IntegerAttr.get(index.type.element_type, number)
+                            )
+                        )
+                        for number in (0, size - kept)
+                    )
+                    operation.operands[1 + d] = _jax.stablehlo.clamp(low, index, high)
 
     def constrain_uses(self) -> int:
         """Bring operands to what their ops want, where that moves anything."""

@@ -167,6 +167,13 @@ def _cut_within_a_step(site: Site) -> Iterable[int]:
             yield site.of(0, d)
 
 
+def _sliced(site: Site) -> Iterable[int]:
+    """Dimensions of which a dynamic slice keeps some, and more than one entry: what is left can be split."""
+    for d, (size, kept) in enumerate(zip(site.shapes[0], site.shapes[-1], strict=True)):
+        if 1 < kept < size:
+            yield site.tensors[-1][d][0]
+
+
 def _padding(site: Site) -> Iterable[tuple[int, int, int, int]]:
     """Of each dimension of a pad: its factor, and how much is put before it, behind it, and between its entries."""
     low, high, interior = (site.attributes[n] for n in ("edge_padding_low", "edge_padding_high", "interior_padding"))
@@ -241,6 +248,15 @@ TABLE: tuple[Miscompiled, ...] = (
         instead="updates are split by axes that divide them",
         evidence=_MATRIX,
         exact=lambda site: site.reduction,
+    ),
+    Miscompiled(
+        name="a dynamic slice that is cut again",
+        kinds=frozenset({"dynamic_slice"}),
+        what="another part of the operand where the index is out of bounds: two slices in a row are merged, and their "
+        "indices added before they are clamped",
+        instead="the index is clamped first",
+        evidence="tests/test_miscompiled.py; plain jax.jit with a sharding constraint shows it, jaxlib 0.10.2 only",
+        guarded=_sliced,
     ),
     Miscompiled(
         name="a Fourier transform that is cut afterwards",
