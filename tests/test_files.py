@@ -13,6 +13,8 @@ import pytest
 
 import shardwright as sw
 from shardwright._files import check_outputs, open_stream, write_whole
+from shardwright.bench.page import write_page
+from shardwright.bench.rows import Rows
 
 NOBODY = 65534
 
@@ -280,3 +282,23 @@ def test_two_outputs_with_one_name(tmp_path, monkeypatch):
     with pytest.raises(sw.PlanError, match="cannot write folder: it is a folder; name a file in it"):
         check_outputs({"--save": "folder"})
     assert names(tmp_path) == ["folder", "new", "old", "other"]
+
+
+def test_rows_and_pages_of_the_benchmark(tmp_path):
+    file = tmp_path / "new" / "rows.jsonl"
+    rows = Rows(file)
+    rows.add({"case": 1}, {"status": "ok"})
+    with (
+        files_of_at_most(200),
+        pytest.raises(sw.PlanError, match=r"a row to .*rows\.jsonl: File too large"),
+    ):
+        rows.add({"case": 2}, {"status": "x" * 500})
+    assert Rows(file).find({"case": 1}) == {"key": {"case": 1}, "status": "ok"}
+    assert Rows(file).find({"case": 2}) is None
+    Rows(file).add({"case": 2}, {"status": "ok"})  # after what was cut short
+    assert Rows(file).find({"case": 2}) == {"key": {"case": 2}, "status": "ok"}
+    Rows(Path("/dev/null")).add({"case": 1}, {})
+    (tmp_path / "page.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(sw.PlanError, match=r"page\.md is no text, so what people wrote there cannot be kept"):
+        write_page([], tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_bytes() == b"\xff\xfe"
