@@ -65,6 +65,8 @@ def _forbids(record: Miscompiled, site: Site, run: Run) -> bool:
     exact = chosen & set(record.exact(site))
     if any(size % run.mesh[run.split[f]] for f in exact for size in site.sizes(f)):
         return True
+    if any(run.mesh[run.split[f]] < run.devices for f in chosen & set(record.spread(site))):
+        return True
     return run.where not in ALIKE and bool(chosen & set(record.guarded(site)))
 
 
