@@ -19,7 +19,7 @@ from raw_xla import run_sharded
 from shardwright import _jax
 from shardwright.cli import main
 from shardwright.models import build
-from shardwright.verify.run_child import compare
+from shardwright.verify.agreement import compare
 from shardwright.verify.shardy import EXPLICIT, shardy_collectives
 
 MESH = {"data": 4, "model": 2}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 from shardwright.devices import Device, axis_parts, find_device
 from shardwright.devices.targets import is_target, parse_target
@@ -34,8 +35,9 @@ def find_machine(mesh: Any, device: str | Device | None, pin: Any = None) -> Mac
     """
     if isinstance(mesh, str):
         mesh, device = _by_place(mesh, device)
-    if isinstance(mesh, bool) or not isinstance(mesh, int):
+    if isinstance(mesh, bool) or not isinstance(mesh, SupportsIndex):
         return Machine(find_device(device), (mesh_shape(mesh),))
+    mesh = index(mesh)
     if not 1 <= mesh <= _MOST_DEVICES:
         raise MeshError(f"a mesh cannot have {mesh} devices; give a number from 1 to {_MOST_DEVICES}.")
     found = find_device(device)

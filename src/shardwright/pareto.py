@@ -21,7 +21,7 @@ from shardwright.plan.pins import check_specs
 from shardwright.search import AS_GOOD, Outcome, complexity, without_idle
 from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced
-from shardwright.wish import Wish
+from shardwright.wish import Wish, check_budget
 
 _TIGHTER = 0.8
 _MOST_LIMITS = 8
@@ -75,6 +75,7 @@ def pareto(
         rules: as in ``sw.analyse``.
 
     """
+    check_budget(seconds, simulations=simulations)
     machine = find_machine(mesh, device, pin)
     found = machine.device
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)

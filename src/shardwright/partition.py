@@ -17,7 +17,7 @@ from shardwright.plan.pins import check_specs
 from shardwright.rerank import FEW_COMPILED, FEW_EXPLICIT, by_compiler, by_shardy, close_to_best
 from shardwright.spmd import State
 from shardwright.traced import Traced
-from shardwright.wish import Wish
+from shardwright.wish import Wish, check_budget
 
 
 def partition(
@@ -69,6 +69,7 @@ def partition(
         PinError: a pin names what is not there, or clashes with another.
 
     """
+    check_budget(seconds, simulations=simulations)
     machine = find_machine(mesh, device, pin)
     found = machine.device
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)

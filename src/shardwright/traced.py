@@ -16,6 +16,7 @@ from shardwright.frontend.paths import leaf_paths
 from shardwright.frontend.trace import Lowering, lower, read
 from shardwright.ir.build import ReadModule
 from shardwright.ir.loops import TripCounts
+from shardwright.ir.user_rules import check_targets
 from shardwright.plan import Plan, make_plan
 from shardwright.space import Decisions, describe, resolve
 from shardwright.spmd import MeshShape, Places, State
@@ -47,6 +48,7 @@ class Traced:
         lowering = lower(fn, args, platform)
         positions = (donate,) if isinstance(donate, int) else tuple(donate)
         module = read(fn, lowering, donate=positions, trip_counts=trip_counts, rules=rules)
+        check_targets(module.program, rules)
         options = {"trip_counts": trip_counts, "rules": rules, "platform": platform}
         return cls(lowering.fn, lowering, module, analyse_program(module.program), positions, platform, options)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
+
+import numpy as np
 
 from shardwright._collector import collector_paused
 from shardwright.cost import Cost, CostModel
 from shardwright.devices import Device
+from shardwright.errors import PlanError
 from shardwright.plan.pins import as_decisions, replicated
 from shardwright.search import Glance, Keepers, Outcome, find_keepers, find_state
 from shardwright.space import resolve
@@ -15,6 +19,16 @@ from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced
 
 _SHORT_SECONDS = 2.0
+
+
+def check_budget(seconds: Any, **counts: Any) -> None:
+    """Seconds and counts of a search must be numbers of at least 0."""
+    number = isinstance(seconds, (int, float, np.number)) and not isinstance(seconds, bool)
+    if seconds is not None and not (number and seconds >= 0):  # not a number is not at least 0 either
+        raise PlanError(f"seconds={seconds!r} is no time to search for; give a number of at least 0, or None.")
+    for name, count in counts.items():
+        if count is not None and (isinstance(count, bool) or not isinstance(count, SupportsIndex) or index(count) < 0):
+            raise PlanError(f"{name}={count!r} cannot be counted to; give a whole number of at least 0.")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from shardwright.plan.pins import named_axes
 from shardwright.spmd import MeshShape
 from shardwright.traced import Traced
 from shardwright.verify.report import CompilerVerdict
-from shardwright.wish import Wish
+from shardwright.wish import Wish, check_budget
 
 
 def fit(
@@ -80,6 +80,7 @@ def fit(
         PinError: there is no such dimension, or no batch was found.
 
     """
+    check_budget(seconds, simulations=simulations, most_devices=most_devices)
     machine = find_machine(mesh, device, pin)
     found, named = machine.device, None if len(machine.shapes) == 1 else named_axes(pin)
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)

@@ -24,6 +24,7 @@ from shardwright.frontend.parse import parse_file
 from shardwright.ir.build import main_of, read_module
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.program import Program, Source
+from shardwright.ir.user_rules import check_targets
 
 Shapes = tuple[jax.ShapeDtypeStruct, ...]
 
@@ -156,7 +157,7 @@ def stablehlo_program(
     with _read_from(file):
         with module.context:
             names = argument_names(main_of(module), data)
-        return read_module(
+        program = read_module(
             module,
             name=file.stem,
             argument_paths=names,
@@ -164,6 +165,8 @@ def stablehlo_program(
             trip_counts=trip_counts,
             user_rules=rules,
         ).program
+        check_targets(program, rules)
+        return program
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from shardwright.frontend.paths import function_name, join, leaf_paths, paramete
 from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.program import Program, Source
+from shardwright.ir.user_rules import check_targets
 
 # Not every supported JAX annotates the constructor.
 _shape_of: Callable[..., Any] = jax.ShapeDtypeStruct
@@ -44,7 +45,9 @@ def trace(
     the program does not (a number, or a mapping from ``"file.py:42"`` or a glob to a number). ``rules`` maps targets of
     custom calls to sharding rules such as ``"b t d, d f -> b t f"``.
     """
-    return read(fn, lower(fn, args, platform), donate=donate, trip_counts=trip_counts, rules=rules).program
+    program = read(fn, lower(fn, args, platform), donate=donate, trip_counts=trip_counts, rules=rules).program
+    check_targets(program, rules)
+    return program
 
 
 def read(

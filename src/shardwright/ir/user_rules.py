@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from shardwright.errors import RuleError
+from shardwright.errors import RuleError, nearest
+from shardwright.ir.program import Program
 from shardwright.ir.rules import Dims, Rule
 
 Shapes = Sequence[tuple[int, ...]]
 Tensor = list[list[str]]
 """The dimensions of one tensor, each a list of factor names."""
+
+
+def check_targets(program: Program, rules: Mapping[str, str] | None) -> None:
+    """Every rule must be of a custom call that the program has."""
+    targets = sorted({op.attributes["target"] for op in program.ops if op.kind == "custom_call"})
+    for target in rules or {}:
+        if target not in targets:
+            have = f"it has {', '.join(targets)}" if targets else "it has none at all"
+            raise RuleError(
+                f"there is a sharding rule for {target!r}, but the program has no custom call of that name; "
+                f"{have}{nearest(target, targets)}."
+            )
 
 
 def parse_rule(text: str, operands: Shapes, results: Shapes) -> Rule:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 import jax
 import numpy as np
@@ -31,9 +32,9 @@ def mesh_shape(mesh: Any) -> MeshShape:
     for name, size in mesh.items():
         if not isinstance(name, str) or not name.isidentifier():
             raise MeshError(f"the mesh axis {name!r} needs a name such as 'data'.")
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if isinstance(size, bool) or not isinstance(size, SupportsIndex) or index(size) < 1:
             raise MeshError(f"the mesh axis {name!r} needs a whole number of devices, not {size!r}.")
-    shape = MeshShape.of(dict(mesh))
+    shape = MeshShape.of({name: index(size) for name, size in mesh.items()})
     if shape.devices > MOST_DEVICES or len(shape.names) > MOST_AXES:
         raise MeshError(f"a mesh has at most {MOST_AXES} axes and {MOST_DEVICES:,} devices; this one has more.")
     return shape

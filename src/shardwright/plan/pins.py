@@ -167,6 +167,13 @@ def _from_spec(analysis: Analysis, mesh: MeshShape, pattern: str, spec: Any) -> 
         raise PinError(
             f"no argument matches the pin {pattern!r}{nearest(pattern, [a.path for a in program.arguments])}."
         )
+    if PartitionSpec.UNCONSTRAINED in spec:
+        decided = [(name, f"{pattern}[{d}]") for d, entry in enumerate(spec) for name in _axes(entry)]
+        instead = f"pin what is decided by itself ({', '.join(map(repr, decided))})" if decided else "leave it out"
+        raise PinError(
+            f"the pin {pattern!r}: {spec} leaves a dimension open, but a spec decides all of an argument; {instead}, "
+            "and the search decides the rest."
+        )
     out: list[Decision | Whole] = []
     used = {name for entry in spec for name in _axes(entry)}
     for argument in found:
@@ -187,6 +194,6 @@ def _from_spec(analysis: Analysis, mesh: MeshShape, pattern: str, spec: Any) -> 
 
 
 def _axes(entry: Any) -> tuple[str, ...]:
-    if entry is None:
+    if entry is None or entry is PartitionSpec.UNCONSTRAINED:
         return ()
     return (entry,) if isinstance(entry, str) else tuple(entry)

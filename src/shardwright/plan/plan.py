@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from shardwright.analysis import Analysis, analyse_program
 from shardwright.apply import Annotation, Sharded, annotated_stablehlo, export_annotated, named, spec
 from shardwright.cost import Cost, CostModel, DevicePrices, Estimate, make_estimate
 from shardwright.devices import Device
+from shardwright.errors import PlanError
 from shardwright.frontend.paths import function_name, leaf_paths, parameter_names
 from shardwright.frontend.static import Opened, Sealed, opened
 from shardwright.frontend.trace import lowering_platform
@@ -31,7 +33,7 @@ from shardwright.spmd import Collective, MeshShape, Partitioned, Places, State, 
 if TYPE_CHECKING:
     from shardwright.advice import Advice
     from shardwright.explain import Explanation
-    from shardwright.verify.report import CompilerVerdict, Verdict
+    from shardwright.verify.report import CompilerVerdict, Verdict, Verified
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +74,7 @@ class Plan:
     def in_specs(self) -> Any:
         """A ``PartitionSpec`` for every leaf of the arguments, as a tuple shaped like them; None if it is no array."""
         planned = {a.path: spec(self._sharding(a.value, a.path), self._axes) for a in self.analysis.program.arguments}
-        specs = [planned.get(path, PartitionSpec()) for path in self._argument_paths]
+        specs = [planned.get(path, PartitionSpec()) for path in self.argument_paths]
         return opened(jax.tree.unflatten(jax.tree.structure(self.args), specs), lambda _: None)
 
     @cached_property
@@ -116,6 +118,11 @@ class Plan:
         from shardwright.advice import give_advice
 
         return give_advice(self)
+
+    @cached_property
+    def argument_paths(self) -> list[str]:
+        """The name of every leaf of the arguments, in order: ``state.params.w``."""
+        return leaf_paths(parameter_names(self.fn, len(self.args)), self.args)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
@@ -179,16 +186,34 @@ class Plan:
 
         return explain(self, path)
 
+    @property
+    def verified(self) -> Verified | None:
+        """The verdicts that this plan has got, by what they were made on; None where it was never checked.
+
+        They come from ``plan.verify``, and from compilers that were asked while planning. A plan that was never
+        compiled may meet a defect of the compiler, which in ``plan.jit`` can end the whole process.
+        """
+        from shardwright.verify.report import Verified
+
+        ranked = {self.verdict.on: self.verdict} if self.verdict is not None else {}
+        verdicts = {**ranked, **self._verdicts}
+        return Verified(verdicts) if verdicts else None
+
+    @cached_property
+    def _verdicts(self) -> dict[str, Verdict]:
+        return {}
+
     def verify(self, on: str, **options: Any) -> Verdict:
         """Check the plan.
 
         ``"tpu:v5e:4x4"``, ``"gpu:a100-80:8"`` and ``"cpu"`` compile it for such devices, which need not be there;
         ``"run"`` runs it on CPU devices against the plain function; ``"shardy"`` compares its collectives with those
-        of the compiler's own partitioner.
+        of the compiler's own partitioner. The verdict is kept in ``plan.verified``.
         """
         from shardwright.verify import verify
 
-        return verify(self, on, **options)
+        self._verdicts[on] = verdict = verify(self, on, **options)
+        return verdict
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as JSON: the mesh, the decisions in words, and what the program looks like."""
@@ -229,6 +254,23 @@ class Plan:
 
         return plan_dict(self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The plan without what is worked out from it, which ``pickle`` could not write or need not."""
+        try:
+            pickle.dumps(self.fn)
+        except Exception as error:
+            raise PlanError(
+                f"pickle cannot write {function_name(self.fn)} ({error}), so it cannot write its plan: plan.save "
+                "writes the plan without the function, and sw.load reads it for one."
+            ) from error
+        return {each.name: self.__dict__[each.name] for each in fields(self)}
+
+    def __copy__(self) -> Plan:
+        return self
+
+    def __deepcopy__(self, _: Any) -> Plan:
+        return self
+
     def __str__(self) -> str:
         from shardwright.plan.present import plan_table
 
@@ -238,13 +280,9 @@ class Plan:
     def _axes(self) -> tuple[str, ...]:
         return self.partitioned.mesh.names
 
-    @cached_property
-    def _argument_paths(self) -> list[str]:
-        return leaf_paths(parameter_names(self.fn, len(self.args)), self.args)
-
     def _sharding(self, value: int, path: str) -> Any:
         # A random key is one element to JAX and two or four words to the compiler; the words are never sharded.
-        leaf = jax.tree.leaves(self.args)[self._argument_paths.index(path)]
+        leaf = jax.tree.leaves(self.args)[self.argument_paths.index(path)]
         return self.partitioned.values[value][: len(getattr(leaf, "shape", ()))]
 
     def _again(self, module: ReadModule) -> Partitioned:

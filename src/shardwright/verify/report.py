@@ -27,6 +27,19 @@ class Verdict:
         return f"{self.on}: {'ok' if self.ok else 'FAILED'}: {self.message}"
 
 
+class Verified(dict[str, Verdict]):
+    """The verdicts that a plan has got, by what they were made on: true if all of them are."""
+
+    def __bool__(self) -> bool:
+        return all(self.values())
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.values()))
+
+    def __repr__(self) -> str:
+        return f"Verified({', '.join(f'{on}: ' + ('ok' if verdict else 'FAILED') for on, verdict in self.items())})"
+
+
 @dataclass(frozen=True)
 class CompiledCollective:
     """A collective of the compiled program: ``bytes`` that each device sends and ``seconds``, once, and how often.
