@@ -159,3 +159,13 @@ def test_a_dynamic_slice_is_clamped(index, dimension):
     mesh = plan.make_mesh()
     found = plan.jit(mesh)(*[plan.place(x, mesh, argument=k) for k, x in enumerate(inputs)])
     np.testing.assert_allclose(np.asarray(found), np.asarray(jax.jit(fn)(*inputs)))
+
+
+@pytest.mark.parametrize("dimension", ["x[0]", "y[0]"])
+def test_windows_over_what_is_spread_out(dimension):
+    def fn(x, y):
+        return y + lax.reduce_window(x, 0.0, lax.add, (3,), (1,), [(1, 1)], base_dilation=(2,))
+
+    args = f32(16), f32(31)
+    plan = sw.evaluate(fn, *args, mesh={"a": 2}, decisions=[("a", dimension)])
+    assert max(differences(fn, args, plan)) < 1e-6

@@ -276,6 +276,17 @@ TABLE: tuple[Miscompiled, ...] = (
         guarded=lambda site: [f for f, low, _, interior in _padding(site) if interior or low],
     ),
     Miscompiled(
+        name="windows over what is whole and spread out",
+        kinds=frozenset({"reduce_window"}),
+        what="other numbers, no program, or a failed check of the partitioner (spmd_partitioner.cc) where the operand is "
+        "whole and the result split",
+        instead="operand and result are split alike, or else the result is made whole and cut afterwards",
+        evidence=_MATRIX,
+        guarded=lambda site: [
+            site.of(0, d) for d, step in enumerate(site.attributes.get("base_dilations", ())) if step > 1
+        ],
+    ),
+    Miscompiled(
         name="a pad that cuts off a part of a step",
         kinds=frozenset({"pad"}),
         what="a failed check of the partitioner (spmd_partitioner.cc), which ends the process",
