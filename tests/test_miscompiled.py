@@ -169,3 +169,34 @@ def test_windows_over_what_is_spread_out(dimension):
     args = f32(16), f32(31)
     plan = sw.evaluate(fn, *args, mesh={"a": 2}, decisions=[("a", dimension)])
     assert max(differences(fn, args, plan)) < 1e-6
+
+
+def sorted_along(x, y):
+    keys, values = lax.sort((x, y), dimension=1, num_keys=1)
+    return jnp.sum(jnp.sin(keys) * values)
+
+
+def transformed(x):
+    z = jnp.fft.fft(x, axis=1)
+    return jnp.sum(jnp.sin(z.real)) + jnp.sum(jnp.tanh(z.imag))
+
+
+def convolved_once(x, w):
+    """The kernel has one place in the image."""
+    out = lax.conv_general_dilated(x, w, (2,), "VALID", dimension_numbers=("NCH", "OIH", "HNC"), feature_group_count=4)
+    return jnp.sum(jnp.sin(out))
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "parts"),
+    [
+        (sorted_along, (f32(7, 9), f32(7, 9)), 4),
+        (transformed, (f32(8, 8, 4),), 2),
+        (convolved_once, (f32(6, 4, 3), f32(8, 1, 3)), 4),
+    ],
+)
+def test_every_group_of_gradients(fn, args, parts):
+    gradients = jax.grad(fn, argnums=tuple(range(len(args))))
+    for description in sw.analyse(gradients, *args).descriptions:
+        plan = sw.evaluate(gradients, *args, mesh={"a": parts}, decisions=[("a", description.name)])
+        assert max(differences(gradients, args, plan)) < 1e-5

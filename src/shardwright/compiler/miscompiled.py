@@ -129,6 +129,12 @@ class Convolution:
         return kernel & result
 
     @property
+    def is_a_product(self) -> bool:
+        """Whether nothing slides: one tap, or one place for the kernel, in each dimension of the image."""
+        places = [self.site.shapes[2][d] for d in self.result[2:]]
+        return all(1 in pair for pair in zip(self.taps, places, strict=True))
+
+    @property
     def features_first(self) -> bool:
         """Whether a tensor has its features before its batch."""
         return any(dims[1] < dims[0] for dims in (self.image, self.result))
@@ -142,7 +148,7 @@ def _grouped_features(site: Site) -> Iterable[int]:
     convolution = Convolution(site)
     if convolution.feature_groups == 1:
         return ()
-    return convolution.features if set(convolution.taps) == {1} or convolution.features_first else ()
+    return convolution.features if convolution.is_a_product or convolution.features_first else ()
 
 
 def _grouped_sums(site: Site) -> Iterable[int]:
@@ -180,6 +186,11 @@ def _padding(site: Site) -> Iterable[tuple[int, int, int, int]]:
     for d in range(len(interior)):
         for factor in {site.of(0, d), site.of(2, d)}:
             yield factor, low[d], high[d], interior[d]
+
+
+def _of_indices(site: Site) -> frozenset[int]:
+    """Factors of a scatter's indices, which stand after its operands and before as many updates."""
+    return frozenset(f for factors in site.tensors[site.operands // 2] for f in factors)
 
 
 def _overlapping_windows(site: Site) -> Iterable[int]:
@@ -244,10 +255,19 @@ TABLE: tuple[Miscompiled, ...] = (
     Miscompiled(
         name="uneven updates of a scatter",
         kinds=frozenset({"scatter"}),
-        what="updates that are padding among the others, on a mesh with further axes",
-        instead="updates are split by axes that divide them",
-        evidence=_MATRIX,
-        exact=lambda site: site.reduction,
+        what="updates that are padding among the others, on a mesh with further axes; and where each batch has indices "
+        "of its own that have no sign, as the gradient of a sort has, a failed check of the partitioner",
+        instead="updates and indices are split by axes that divide them",
+        evidence=_MATRIX + ", tests/test_miscompiled.py",
+        exact=lambda site: site.reduction | _of_indices(site),
+    ),
+    Miscompiled(
+        name="a Fourier transform along what is split",
+        kinds=frozenset({"fft"}),
+        what="no program, where the result is split along the transform",
+        instead="the result is made whole there and cut afterwards",
+        evidence="tests/test_miscompiled.py; jaxlib 0.10.2",
+        whole=lambda site: [site.of(t, -1 - d) for d in range(len(site.attributes["fft_length"])) for t in (0, 1)],
     ),
     Miscompiled(
         name="a dynamic slice that is cut again",
