@@ -195,8 +195,17 @@ def convolved_once(x, w):
         (convolved_once, (f32(6, 4, 3), f32(8, 1, 3)), 4),
     ],
 )
-def test_every_group_of_gradients(fn, args, parts):
+def test_every_group_of_gradients_of(fn, args, parts):
     gradients = jax.grad(fn, argnums=tuple(range(len(args))))
     for description in sw.analyse(gradients, *args).descriptions:
         plan = sw.evaluate(gradients, *args, mesh={"a": parts}, decisions=[("a", description.name)])
         assert max(differences(gradients, args, plan)) < 1e-5
+
+
+def test_one_tap_on_an_image_that_is_spread_out_and_moved():
+    def fn(x, w):
+        return x + lax.conv_general_dilated(x, w, (3,), [(1, -1)], (3,), dimension_numbers=("HNC", "HIO", "HNC"))
+
+    args = f32(4, 6, 1), f32(1, 1, 1)
+    plan = sw.evaluate(fn, *args, mesh={"a": 4}, decisions=[("a", "x[0]")])
+    assert max(differences(fn, args, plan)) < 1e-6

@@ -168,8 +168,9 @@ def _batch_grouped_sums(site: Site) -> Iterable[int]:
 
 def _cut_within_a_step(site: Site) -> Iterable[int]:
     low, dilation = site.attributes["padding"][::2], site.attributes["lhs_dilation"]
-    for d, before, step in zip(Convolution(site).image[2:], low, dilation, strict=True):
-        if before < 0 and before % step:
+    convolution = Convolution(site)
+    for d, taps, before, step in zip(convolution.image[2:], convolution.taps, low, dilation, strict=True):
+        if before % step and (before < 0 or taps == 1):
             yield site.of(0, d)
 
 
@@ -245,9 +246,10 @@ TABLE: tuple[Miscompiled, ...] = (
         spread=_batch_grouped_sums,
     ),
     Miscompiled(
-        name="an image that is spread out, and cut within a step",
+        name="an image that is spread out, and cut or moved within a step",
         kinds=frozenset({"convolution"}),
-        what="a failed check of the partitioner (spmd_partitioner.cc), which ends the process",
+        what="a failed check of the partitioner, which ends the process: where it is cut, or where one tap looks at "
+        "what was moved and a device has one row",
         instead="the image is whole along that dimension",
         evidence=_MATRIX,
         whole=_cut_within_a_step,
@@ -298,8 +300,8 @@ TABLE: tuple[Miscompiled, ...] = (
     Miscompiled(
         name="windows over what is whole and spread out",
         kinds=frozenset({"reduce_window"}),
-        what="other numbers, no program, or a failed check of the partitioner (spmd_partitioner.cc) where the operand is "
-        "whole and the result split",
+        what="other numbers, no program, or a failed check of the partitioner (spmd_partitioner.cc) where the operand "
+        "is whole and the result split",
         instead="operand and result are split alike, or else the result is made whole and cut afterwards",
         evidence=_MATRIX,
         guarded=lambda site: [
