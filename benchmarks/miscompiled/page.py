@@ -68,8 +68,12 @@ factor of its sharding rule is split alone, in pairs and in threes, on meshes wi
 constrained are operands and result, the operands only, or the result only, whatever a plan may come to say. Results are
 compared with those of the same function on one device; the inputs have no zeros and no two entries alike.
 
-{cases:,} cases; {runs}. Every run is a line in a file that is gone on from: `{made_by} --rows rows.jsonl`
-in the environment of another jaxlib adds its columns here.
+{cases:,} cases, which make {total:,} runs; of these were run:
+
+{runs}
+
+Every run is a line in a file that is gone on from: `{made_by} --rows rows.jsonl` in the environment of
+another jaxlib adds its columns here.
 
 {kinds}
 
@@ -102,7 +106,8 @@ def document(results: Results) -> str:
     """The page."""
     return PAGE.format(
         cases=len(CASES),
-        runs=" and ".join(f"{len(rows):,} runs with jaxlib {lib}" for lib, rows in results.matrix.items()),
+        total=len(results.judged),
+        runs="\n".join(f"- {len(rows):,} with jaxlib {lib}" for lib, rows in results.matrix.items()),
         made_by=MADE_BY,
         kinds="\n".join(kinds(results)),
         records="\n".join(records(results)).strip(),
@@ -162,9 +167,13 @@ def examples(results: Results, record: Any) -> list[str]:
     for outcome in VERDICTS:
         mine = [r for r in rows if r["verdict"] == outcome and record in results.judged[r["key"]].records]
         if mine:
-            row = min(mine, key=lambda r: (not r["even"], len(r["mesh"]), r["devices"], len(r["key"]), r["key"]))
+            row = min(mine, key=lambda r: (len(results.judged[r["key"]].records), *_plainness(r)))
             lines += [f"- {outcome}: `{row['key']}`{_said(row)}"]
     return lines
+
+
+def _plainness(row: Row) -> tuple[Any, ...]:
+    return not row["even"], len(row["mesh"]), row["devices"], len(row["key"]), row["key"]
 
 
 def _said(row: Row) -> str:

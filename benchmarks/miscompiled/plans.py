@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import permutations
+from itertools import combinations
 from typing import Any
 
 import jax
@@ -38,7 +38,7 @@ def decisions(case: Case) -> Iterator[tuple[dict[str, int], list[tuple[str, str]
     names = [found.name for found in sw.analyse(program(case), *shapes, platform="cpu").descriptions]
     for name in names:
         yield ALONE, [("a", name)]
-    for first, second in permutations(names, 2):
+    for first, second in combinations(names, 2):
         yield TOGETHER, [("a", first), ("b", second)]
 
 
