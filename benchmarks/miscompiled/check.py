@@ -73,13 +73,14 @@ def _forbids(record: Miscompiled, site: Site, run: Run) -> bool:
 def _reason(op: Any, run: Run) -> str:
     """Why no plan has a split that no record forbids."""
     rule: Rule = op.rule
-    if (op.kind == "convolution" or rule.records) and run.where not in ALIKE:
+    told = op.kind == "convolution" or (rule.records and run.where != "sums scattered")
+    if told and run.where not in ALIKE:
         return APART
-    if run.where == "result" or not rule.tensors:
+    if not rule.tensors:
         return ""
-    if set(run.split) & rule.whole:
+    if run.on_operands & rule.whole:
         return BLOCKED
     loose = paddable(op)
-    if not all(splits_factor(rule, f, run.mesh[a], padded=f in loose) for f, a in run.split.items()):
+    if not all(splits_factor(rule, f, run.mesh[run.split[f]], padded=f in loose) for f in run.on_operands):
         return UNEVEN
     return ""

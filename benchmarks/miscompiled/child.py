@@ -84,7 +84,6 @@ def row(key: str, case: Case, run: Run) -> dict[str, Any]:
         "shapes": [i.shape for i in case.inputs],
         "mesh": run.mesh,
         "devices": run.devices,
-        "factors": run.factors,
         "where": run.where,
         "even": run.even,
         "jax": jax.__version__,

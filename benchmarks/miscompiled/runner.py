@@ -83,10 +83,12 @@ def run_batch(
         os.close(reader)
         if hangs:
             os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         errors.seek(0)
         if running is not None:
-            how = {"verdict": "hangs"} if hangs else {"verdict": "aborts", "message": failed_check(errors.read())}
+            how = (
+                {"verdict": "hangs"} if hangs else {"verdict": "aborts", "message": failed_check(errors.read(), ended)}
+            )
             return done, running | how
         if not done:
             raise SystemExit(f"a child ended without a result:\n{errors.read()[-2000:]}")
@@ -144,10 +146,10 @@ def _follow(reader: int, keep: Callable[[dict[str, Any]], None]) -> tuple[set[st
                 done.add(line["done"])
 
 
-def failed_check(told: str) -> str:
+def failed_check(told: str, ended: int) -> str:
     """The check that ended a process, without time and addresses: ``convolution_handler.cc:123 Check failed: …``."""
     found = re.search(r"^F.*?([\w.]+\.(?:cc|h):\d+)\] (.*)", told, re.MULTILINE)
     if found:
         return f"{found[1]} {found[2]}".strip()[:300]
-    lines = [line.strip() for line in told.splitlines() if line.strip() and not re.match(r"[EIW]\d{4} |\*\*\*", line)]
-    return lines[0][:300] if lines else "no message"
+    heap = re.search(r"^(free|malloc|realloc|munmap|corrupted|double free|terminate)\b.*", told, re.MULTILINE)
+    return heap[0] if heap else f"signal {-ended}" if ended < 0 else f"exit code {ended}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from math import prod
 from typing import Any
@@ -37,11 +38,12 @@ class Run:
     mesh: dict[str, int]
     split: dict[int, str]
     """The axis of each factor that is split."""
-    factors: str
     where: str
     operands: Specs
     results: Specs
     even: bool
+    on_operands: frozenset[int]
+    """The factors that the op is split along, not only its result."""
 
     @property
     def name(self) -> str:
@@ -89,12 +91,13 @@ def runs(case: Case) -> Iterator[Run]:
         wanted |= {f for t in outs if t is not None for f in _same(rule, shapes, t, case.focus)}
     else:
         wanted = set(majors)
+    op_splits = _Splits(rule, tuple(shapes), tuple(tensors), tuple(outs))
     seen: set[str] = set()
     for chosen in (c for n in ((1, 2, 3) if case.pairs else (1,)) for c in combinations(majors, n)):
         if not wanted & set(chosen):
             continue
         for mesh, axes in MESHES[len(chosen)]:
-            for run in _variants(rule, shapes, tensors, outs, dict(zip(chosen, axes, strict=True)), mesh):
+            for run in op_splits.of(mesh, dict(zip(chosen, axes, strict=True))):
                 if run.name not in seen:
                     seen.add(run.name)
                     yield run
@@ -136,56 +139,90 @@ def _same(rule: Any, shapes: Any, t: int, focus: Any) -> set[int]:
     return {f for _, d in focus if d < len(shapes[t]) for f in rule.tensors[t][d]}
 
 
-def _variants(
-    rule: Any, shapes: Any, tensors: list[int | None], outs: list[int | None], axis_of: dict[int, str], mesh: Any
-) -> Iterator[Run]:
-    def spec(t: int | None) -> Spec | None:
-        if t is None:
-            return None
-        axes = [axis_of.get(dims[0]) if dims else None for dims in rule.tensors[t]]
-        seen = {}
-        for d, a in enumerate(axes):  # a factor that occurs twice in one tensor is split once
-            if a is not None and seen.setdefault(a, d) != d:
-                axes[d] = None
-        return tuple(axes)
+@dataclass(frozen=True)
+class _Splits:
+    """The ways to constrain an op; ``tensors`` and ``outs``: which of its rule's tensors inputs and outputs are."""
 
-    def whole(t: int | None) -> Spec | None:
-        return None if t is None else (None,) * len(shapes[t])
+    rule: Rule
+    shapes: tuple[tuple[int, ...], ...]
+    tensors: tuple[int | None, ...]
+    outs: tuple[int | None, ...]
 
-    ins, results = tuple(map(spec, tensors)), tuple(map(spec, outs))
-    split_in, split_out = any(map(_is_split, ins)), any(map(_is_split, results))
-    blocked = bool(rule.whole & set(axis_of))
-    even = all(
-        shapes[t][d] % mesh[a] == 0
-        for t, s in [*zip(tensors, ins, strict=True), *zip(outs, results, strict=True)]
-        if s is not None
-        for d, a in enumerate(s)
-        if a is not None
-    )
-    letters = "".join("abcdefghijklmnopqrstuvwxyz"[f] for f in axis_of)
-    said = "whole " if blocked else "reduction " if rule.reduction & set(axis_of) else ""
-    said += "halo " if rule.halo & set(axis_of) else ""
-    factors = f"{said}{letters}"
-    nothing = (None,) * len(ins)
-    silent = (None,) * len(results)
+    def of(self, mesh: dict[str, int], split: dict[int, str]) -> Iterator[Run]:
+        """Both sides, one of them, or parts of them, split by these factors."""
+        ins, results = self.specs(self.tensors, split), self.specs(self.outs, split)
+        nothing, silent = (None,) * len(ins), (None,) * len(results)
+        split_in, split_out = any(map(_is_split, ins)), any(map(_is_split, results))
+        blocked = bool(self.rule.whole & set(split))
+        run = partial(self._run, mesh, split)
+        if not blocked:
+            if split_in and split_out:
+                yield run("both", ins, results)
+                if mesh == {"a": 4}:
+                    yield run("operands, result whole", ins, self.specs(self.outs, {}))
+            if split_in and not (split_out and len(mesh) > 1):
+                yield run("operands", ins, silent)
+        if split_out:
+            yield run("result", nothing, results)
+        if mesh == {"a": 4}:
+            several = [k for k, s in enumerate(ins) if _is_split(s)]
+            for k in several if not blocked and len(several) > 1 else ():
+                alone = tuple(
+                    s if j == k else w for j, (s, w) in enumerate(zip(ins, self.specs(self.tensors, {}), strict=True))
+                )
+                yield run("one operand", alone, results)
+        if mesh == {"a": 2, "b": 2} and len(split) == 2:
+            yield from self._one_more(mesh, split)
+        if mesh in ({"a": 2}, {"a": 4}) and set(split) <= self.rule.reduction:
+            yield from self._scattered(mesh, split)
 
-    def run(where: str, operands: Specs, out: Specs) -> Run:
-        return Run(mesh, axis_of, factors, where, operands, out, even)
+    def _one_more(self, mesh: dict[str, int], split: dict[int, str]) -> Iterator[Run]:
+        """The result cut along a further factor, which the op itself is not split along."""
+        for factor, axis in split.items():
+            operands = self.specs(self.tensors, {factor: axis})
+            cut = _is_split(self.specs(self.outs, {f: a for f, a in split.items() if f != factor})[0])
+            if cut and factor not in self.rule.whole and any(map(_is_split, operands)):
+                yield self._run(mesh, split, "result cut further", operands, self.specs(self.outs, split), {factor})
 
-    if not blocked:
-        if split_in and split_out:
-            yield run("both", ins, results)
-            if mesh == {"a": 4}:
-                yield run("operands, result whole", ins, tuple(map(whole, outs)))
-        if split_in and not (split_out and len(mesh) > 1):
-            yield run("operands", ins, silent)
-    if split_out:
-        yield run("result", nothing, results)
-    several = [k for k, s in enumerate(ins) if _is_split(s)]
-    if not blocked and len(several) > 1 and mesh == {"a": 4}:
-        for k in several:
-            one = tuple(s if j == k else whole(t) for j, (s, t) in enumerate(zip(ins, tensors, strict=True)))
-            yield run("one operand", one, results)
+    def _scattered(self, mesh: dict[str, int], split: dict[int, str]) -> Iterator[Run]:
+        """Sums over what is split, each device left with a part of them."""
+        operands = self.specs(self.tensors, split)
+        for factor in sorted({dim[0] for t in self.outs if t is not None for dim in self.rule.tensors[t] if dim}):
+            scattered = self.specs(self.outs, {factor: "a"})
+            if self.rule.sizes[factor] > 1 and any(map(_is_split, scattered)):
+                both = split | {factor: "a"}
+                yield self._run(mesh, both, "sums scattered", operands, scattered, set(split))
+
+    def specs(self, tensors: Sequence[int | None], split: Mapping[int, str]) -> Specs:
+        """The shardings of tensors when these factors are split; a factor that a tensor has twice is split once."""
+        found: list[Spec | None] = []
+        for t in tensors:
+            if t is None:
+                found.append(None)
+                continue
+            axes = [split.get(dim[0]) if dim else None for dim in self.rule.tensors[t]]
+            found.append(tuple(a if a not in axes[:d] else None for d, a in enumerate(axes)))
+        return tuple(found)
+
+    def _run(
+        self,
+        mesh: dict[str, int],
+        split: dict[int, str],
+        where: str,
+        operands: Specs,
+        results: Specs,
+        on_operands: Iterable[int] | None = None,
+    ) -> Run:
+        said = zip((*self.tensors, *self.outs), (*operands, *results), strict=True)
+        even = all(
+            self.shapes[t][d] % mesh[a] == 0
+            for t, spec in said
+            if t is not None and spec is not None
+            for d, a in enumerate(spec)
+            if a is not None
+        )
+        own = split if where != "result" else ()
+        return Run(mesh, split, where, operands, results, even, frozenset(own if on_operands is None else on_operands))
 
 
 def _is_split(spec: Spec | None) -> bool:
