@@ -29,6 +29,14 @@ time.sleep(60)
 """
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Ctrl-C is ignored by what is started in the background of a shell, and by its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def run(tmp_path, code, *arguments, timeout_seconds=60.0, environment=None):
     script = tmp_path / "script.py"
     script.write_text(code)
@@ -61,6 +69,11 @@ def test_what_a_process_prints_and_how_it_ends(tmp_path):
     ended = run(tmp_path, "import sys; print(sys.argv[1:]); print('oh', file=sys.stderr); sys.exit(3)", "a", "b")
     assert (ended.code, ended.output, ended.complaints) == (3, "['a', 'b']\n", "oh\n")
     assert run(tmp_path, "import os; os.abort()").code == -signal.SIGABRT
+
+
+def test_a_full_disk_is_no_answer_of_a_process(tmp_path):
+    with pytest.raises(sw.PlanError, match=r"^cannot use the temporary folder .*: No space left on device; set TMPDIR"):
+        run(tmp_path, "import os; os.write(os.open('/dev/full', os.O_WRONLY), b'answer')")
 
 
 def test_a_process_that_takes_too_long_ends_with_its_children(tmp_path, monkeypatch):

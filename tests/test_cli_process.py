@@ -19,6 +19,14 @@ MOMENTS = int(os.environ.get("SHARDWRIGHT_MOMENTS", "0"))
 IMPORTED = ["shardwright._start", "numpy", "jax._src.core", "shardwright.cli.main"]
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Ctrl-C is ignored by what is started in the background of a shell, and by its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def temporary(tmp_path):
     folder = tmp_path / "temporary"

@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardwright as sw
 from programs import f32, found, i32
+from shardwright import _jax
 from shardwright.frontend import stablehlo_program, trace
 
 KEY = jax.eval_shape(lambda: jax.random.key(0))
@@ -274,3 +275,18 @@ def test_a_broken_stablehlo_file(tmp_path, capfd, content, message):
 def test_a_stablehlo_file_that_is_not_there(tmp_path):
     with pytest.raises(sw.ModuleError, match=r"cannot read .*none.mlir: No such file or directory"):
         stablehlo_program(tmp_path / "none.mlir")
+
+
+def test_ctrl_c_is_not_lost_in_what_mlir_calls():
+    module = _jax.copy_of(jax.jit(lambda x: x + 1).lower(1.0))
+
+    def look(_):
+        raise KeyboardInterrupt
+
+    def fail(_):
+        raise ValueError("other")
+
+    with pytest.raises(KeyboardInterrupt):
+        _jax.walk(module, look)
+    with pytest.raises(RuntimeError, match="other"):
+        _jax.walk(module, fail)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from shardwright.errors import PlanError
 
@@ -118,7 +119,7 @@ def run_child(
     kept_open, writer = os.pipe()
     process = None
     try:
-        with (folder / "output").open("wb") as output, (folder / "complaints").open("wb") as complaints:
+        with _in_memory() as output, _in_memory() as complaints:
             process = subprocess.Popen(
                 command,
                 env=dict(environment),
@@ -128,17 +129,38 @@ def run_child(
                 stderr=complaints,
                 start_new_session=True,
             )
-        try:
-            code: int | None = process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
-            code = None
+            try:
+                code: int | None = process.wait(timeout_seconds)
+            except subprocess.TimeoutExpired:
+                code = None
+                _kill(process)
+            ended = Ended(code, *(_text(stream) for stream in (output, complaints)))
     finally:
-        if process is not None and process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        if process is not None:
+            _kill(process)
         os.close(kept_open)
         os.close(writer)
-    return Ended(code, *((folder / name).read_text(errors="replace") for name in ("output", "complaints")))
+    if code and f"[Errno {errno.ENOSPC}]" in ended.complaints:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return ended
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _in_memory() -> IO[bytes]:
+    """A file for what a process prints; not on a disk, for that the disk is full must be said somewhere."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("printed"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+def _text(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode(errors="replace")
 
 
 def child_environment() -> dict[str, str]:

@@ -20,6 +20,7 @@ import contextlib
 import io
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -65,6 +66,7 @@ __all__ = [
     "sdy",
     "serialize",
     "stablehlo",
+    "walk",
 ]
 
 BYTECODE = b"ML\xefR"
@@ -155,6 +157,19 @@ def parse_module(data: bytes) -> Any:
             if handler.had_error:  # MLIR prints and forgets what is raised in the handler, which can only be Ctrl-C
                 raise KeyboardInterrupt from None
             raise ValueError(complaints[0] if complaints else str(error)) from error
+
+
+def walk(operation: Any, look: Callable[[Any], Any], *order: Any) -> None:
+    """Have every operation in an operation looked at.
+
+    MLIR makes a RuntimeError of whatever is raised meanwhile; Ctrl-C stays what it is.
+    """
+    try:
+        operation.walk(look, *order)
+    except RuntimeError as error:
+        if KeyboardInterrupt.__name__ in str(error):
+            raise KeyboardInterrupt from None
+        raise
 
 
 def populate_rules(module: Any) -> None:

@@ -274,4 +274,4 @@ def _read_shardings(operation: Any, plan: Partitioned, found: dict[int, list[Sha
             found[_jax.ir.IntegerAttr(attributes[TAG]).value] = [sharding(s) for s in per_value]
         return _jax.ir.WalkResult.ADVANCE
 
-    operation.walk(visit)
+    _jax.walk(operation, visit)

@@ -47,7 +47,7 @@ def _calls(function: Any) -> list[Any]:
             found.append(operation)
         return _jax.ir.WalkResult.ADVANCE
 
-    function.walk(look)
+    _jax.walk(function, look)
     return found
 
 

@@ -62,7 +62,7 @@ def _clean(module: Any) -> None:
                 del operation.attributes[name]
         return _jax.ir.WalkResult.ADVANCE
 
-    module.operation.walk(clean)
+    _jax.walk(module.operation, clean)
     merge_copies(module)
 
 
@@ -74,7 +74,7 @@ def _copy(module: Any, old: str, new: str) -> None:
             operation.attributes[new] = operation.attributes[old]
         return _jax.ir.WalkResult.ADVANCE
 
-    module.operation.walk(copy)
+    _jax.walk(module.operation, copy)
 
 
 def _written(module: Any, form: str, version: str | None) -> bytes:

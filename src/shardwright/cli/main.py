@@ -69,7 +69,8 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except (ShardwrightError, OSError, MemoryError, SystemExit, KeyboardInterrupt) as error:
-            told = ("interrupted.", INTERRUPTED) if interrupted.is_set() else _told(error)
+            stopped = interrupted.is_set() and not isinstance(error, InfeasibleError)  # of the best plan so far
+            told = ("interrupted.", INTERRUPTED) if stopped else _told(error)
             if told is None or ctx.params.get("debug"):
                 raise
             ctx.exit(_ended(told))

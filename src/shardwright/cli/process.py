@@ -15,7 +15,8 @@ from shardwright._start import end_at_once, handle_interrupts
 from shardwright.cli.exits import INTERRUPTED, MISTAKE, TERMINATED
 
 interrupted = threading.Event()
-"""Whether Ctrl-C was pressed. What it stops may end by another exception, or end by itself."""
+terminated = threading.Event()
+"""Whether Ctrl-C was pressed, or SIGTERM came. What they stop may end by another exception, or go on and end."""
 
 
 class Terminated(SystemExit):
@@ -37,10 +38,13 @@ def run_process(command: Callable[[], Any]) -> NoReturn:
     except SystemExit as ended:
         code = ended.code
     except (Exception, KeyboardInterrupt):
-        if not interrupted.is_set():
+        if terminated.is_set():
+            code = TERMINATED
+        elif interrupted.is_set():
+            say("interrupted.")
+            code = INTERRUPTED
+        else:
             raise
-        say("interrupted.")
-        code = INTERRUPTED
     handle_interrupts(end_at_once)  # all that is left is to clear up
     _close_output()
     sys.exit(code)
@@ -58,6 +62,7 @@ def _interrupt(*_: Any) -> None:
 
 
 def _terminate(*_: Any) -> None:
+    terminated.set()
     raise Terminated(TERMINATED)
 
 

@@ -46,7 +46,7 @@ def interior_constraints(plan: Plan) -> tuple[Constraint, ...]:
                 found.setdefault(_constraint(module, operation))
             return _jax.ir.WalkResult.ADVANCE
 
-        module.module.operation.walk(visit, _jax.ir.WalkOrder.PRE_ORDER)
+        _jax.walk(module.module.operation, visit, _jax.ir.WalkOrder.PRE_ORDER)
     forward = {_place(c) for c in found if not c.source.backward}
     return tuple(c for c in found if not c.source.backward or _place(c) not in forward)
 

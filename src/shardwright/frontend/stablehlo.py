@@ -231,7 +231,7 @@ def _refuse_sharded(module: Any) -> None:
         found.extend(named)
         return _jax.ir.WalkResult.INTERRUPT if found else _jax.ir.WalkResult.ADVANCE
 
-    module.walk(look)
+    _jax.walk(module, look)
     if found:
         raise ModuleError(
             f"it is sharded already ({found[0]}); give the module from before that, and pin what is decided."

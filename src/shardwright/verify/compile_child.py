@@ -33,9 +33,13 @@ def main(folder: str) -> None:
         devices = target_devices(task)
         stage = "compilation"
         found = compile_task(folder, task, devices)
+    except OSError:  # the disk is full, which is no answer
+        raise
     except Exception as error:
         found = {"error": str(error), "error_type": type(error).__name__, "stage": stage}
-    Path(folder, "result.json").write_text(json.dumps(found))
+    written = Path(folder, "result.part")
+    written.write_text(json.dumps(found))
+    written.rename(Path(folder, "result.json"))
 
 
 def compile_task(folder: str, task: dict[str, Any], devices: Sequence[Any]) -> dict[str, Any]:
