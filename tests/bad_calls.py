@@ -116,7 +116,7 @@ def calls() -> list[tuple[Sequence[str], int]]:
         "--memory": ["0", "-1", "12XB", "nan", "inf", "1e400GiB", ""],
         "--pin": ["", "fsdp", "fsdp:", "fsdp:model", "nothing:data", "x=P(", "x=P('data')", "batch.inputs=P('model')"],
         "--replicate": ["nothing"],
-        "--seconds": ["-1", "x"],
+        "--seconds": ["-1", "x", "nan"],
         "--simulations": ["-1", "1.5", "9" * 30 + "x"],
         "--seed": ["x", "1.5"],
         "--set": [
@@ -131,7 +131,7 @@ def calls() -> list[tuple[Sequence[str], int]]:
             "width=" + "9" * 30,
         ],
         "--trip-count": ["3", "x=", "a.py:1=-3"],
-        "--rule": ["x", "="],
+        "--rule": ["x", "=", "kernel=a b -> a"],
         "--preset": ["tinyy", ""],
         "--platform": ["vax"],
         "--rerank": ["tpu", "tpu:v5e:4x4", "run", ""],
