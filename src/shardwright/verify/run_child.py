@@ -59,11 +59,11 @@ def finite_inputs(program: export.Exported, run: Program, seed: int) -> Inputs:
     for _ in range(_MOST_ATTEMPTS):
         if not parts:
             break
-        part = parts.pop()
+        part = parts.pop(0)  # large parts first: they may be all that can be tried
         if all_finite(run(random_inputs(program, seed, [*signed, *part]))):
             signed += part
         elif len(part) > 1:
-            parts += [part[len(part) // 2 :], part[: len(part) // 2]]
+            parts += [part[: len(part) // 2], part[len(part) // 2 :]]
     return random_inputs(program, seed, signed)
 
 
