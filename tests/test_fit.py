@@ -20,6 +20,7 @@ from shardwright.spmd import MeshShape
 from shardwright.traced import Traced
 from shardwright.verify.report import CompilerVerdict
 
+pytestmark = pytest.mark.usefixtures("exact_estimates")
 DEVICE, MESH = "a100-80", {"data": 4}
 LIMIT = 96 * 200 + 8192
 """For ``step`` with its batch over four devices, each holds 64 B of x and 32 B of the result for every row of the batch
@@ -44,7 +45,7 @@ def paired(w, x):
 
 
 @pytest.fixture(scope="module")
-def found() -> sw.Fit:
+def found(exact_estimates) -> sw.Fit:  # noqa: ARG001
     return sw.fit(step, *arguments(64), mesh=MESH, device=DEVICE, memory=LIMIT)
 
 
@@ -84,8 +85,8 @@ def test_the_fewest_devices(found):
 def test_it_is_printed(found):
     lines = str(found).splitlines()
     assert lines[0] == "step on 4 × a100-80 (data 4), 26.75 KiB each"
-    assert lines[1].startswith("Largest x[0] that fits: 200 (64 as given). A step takes ")
-    assert lines[2].startswith("Fewest devices for x[0] = 64: 2 (data 2). A step takes ")
+    assert lines[1].startswith("Largest x[0] that fits: 200 (64 as given), by the estimate. A step takes ")
+    assert lines[2].startswith("Fewest devices for x[0] = 64: 2 (data 2), by the estimate. A step takes ")
     assert any(line.split()[:3] == ["204", "4", "27.1"] for line in lines)
 
 

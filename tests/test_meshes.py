@@ -13,6 +13,7 @@ from shardwright.machine import find_machine, shapes
 from shardwright.models import build
 from small import SMALL, bf16
 
+pytestmark = pytest.mark.usefixtures("exact_estimates")
 V5E = find_device("tpu-v5e")
 CLOSE = 1.001
 """A search may end a thousandth above the best."""

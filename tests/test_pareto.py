@@ -23,6 +23,7 @@ from shardwright.search import Space, find_actions, find_keepers
 from shardwright.spmd import MeshShape, Places, State
 from small import SMALL
 
+pytestmark = pytest.mark.usefixtures("exact_estimates")
 DEVICE = "tpu-v5e"
 MESH = {"data": 4, "model": 2}
 TIGHT = "56MiB"
@@ -34,7 +35,7 @@ def front_of(name: str, **options) -> sw.Front:
 
 
 @pytest.fixture(scope="module")
-def front() -> sw.Front:
+def front(exact_estimates) -> sw.Front:  # noqa: ARG001
     return front_of("sgd", memory=TIGHT)
 
 
@@ -129,7 +130,7 @@ def test_pins_hold_for_all():
 def test_pins_alone_are_one_plan():
     front = front_of("sgd", pin="data_parallel:data", seconds=0)
     assert [list(map(str, plan.decisions)) for plan in front] == [["data: x[0]"]]
-    assert front.verdict == "One plan is both the fastest and the smallest."
+    assert front.verdict.startswith("One plan is both the fastest and the smallest.")
 
 
 def test_plans_that_are_called_the_same_are_told_apart():

@@ -159,7 +159,7 @@ def test_contradictions_name_both_sides(options, names):
     assert "\n" not in str(error.value)
 
 
-def test_nothing_fits():
+def test_nothing_fits(exact_estimates):  # noqa: ARG001
     with pytest.raises(sw.InfeasibleError) as caught:
         sw.partition(train_step, STATE, BATCH, mesh={"data": 2}, device="tpu-v5e", memory="12MiB")
     error = caught.value
@@ -175,7 +175,7 @@ def test_nothing_fits():
     assert any("a batch of" in sentence for sentence in error.advice)
 
 
-def test_advice_about_memory_is_right():
+def test_advice_about_memory_is_right(exact_estimates):  # noqa: ARG001
     """What it says of donation is what a plan with donation needs."""
     with pytest.raises(sw.InfeasibleError) as caught:
         sw.partition(train_step, STATE, BATCH, mesh={"data": 2}, device="tpu-v5e", memory="30MiB")

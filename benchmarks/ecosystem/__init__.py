@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "transformers": ("transformers<5", "flax", "diffusers<0.36"),
+    "transformers-4.48": ("transformers==4.48.3", "flax"),
     "keras": ("keras", "keras-hub"),
     "gemma": ("gemma",),
     "tunix": ("google-tunix",),
@@ -41,6 +42,7 @@ MODELS: dict[str, Model] = {
     "clip": Model("CLIP ViT-L/14", "transformers", "transformers", "flax_transformers:clip_large"),
     "vit": Model("ViT-H/14", "transformers", "transformers", "flax_transformers:vit_huge"),
     "llama": Model("Llama 7B", "transformers", "transformers", "flax_transformers:llama_7b"),
+    "gemma-flax": Model("Gemma 2B", "transformers", "transformers-4.48", "flax_transformers:gemma_2b"),
     "t5": Model("T5-large", "keras-hub", "keras", "keras_models:t5_large"),
     "mixtral": Model("Mixtral 8×7B", "keras-hub", "keras", "keras_models:mixtral"),
     "convnext": Model("ConvNeXt-XL", "keras", "keras", "keras_models:convnext_xl"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 import transformers
 
 from ecosystem.steps import KEY, Planned, array, cross_entropy, tokens, training
@@ -125,3 +126,23 @@ def llama_7b() -> Planned:
         return model(words, params=params).logits
 
     return logits, (params, tokens(16, 2048)), {}
+
+
+def gemma_2b() -> Planned:
+    """Language modelling of Gemma 2B with plain gradient descent, batch 16 × 2,048."""
+    config = transformers.GemmaConfig(
+        vocab_size=256_000,
+        hidden_size=2048,
+        intermediate_size=16384,
+        num_hidden_layers=18,
+        num_attention_heads=8,
+        num_key_value_heads=1,
+        head_dim=256,
+    )
+    model, params = _model(transformers.FlaxGemmaForCausalLM, config, (1, 2048))
+
+    def loss(params: Any, words: Any) -> jax.Array:
+        logits = model(words, params=params).logits
+        return cross_entropy(logits[:, :-1], words[:, 1:])
+
+    return training(loss, params, tokens(16, 2048), optimizer=optax.sgd(1e-3))

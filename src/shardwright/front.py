@@ -61,8 +61,9 @@ class Front:
 
     @property
     def fitting(self) -> Plan | None:
-        """The fastest that fits the device, if any does."""
-        return next((plan for plan in self.plans if plan.fits), None)
+        """The fastest that fits the device; where none surely does, the smallest of which nobody knows; or None."""
+        unknown = (plan for plan in reversed(self.plans) if plan.fits is None)
+        return next((plan for plan in self.plans if plan.fits), next(unknown, None))
 
     def within(self, memory: int | str) -> Plan:
         """The fastest plan that needs no more than so many bytes, or ``"12GiB"``, on each device."""
@@ -98,7 +99,7 @@ class Front:
     def marks(self, plan: Plan) -> list[str]:
         """What is special about a plan of the front."""
         special = {FASTEST: self.fastest, FITTING: self.fitting, SMALLEST: self.smallest}
-        if self.fitting is self.fastest:
+        if self.fitting is self.fastest or (self.fitting is not None and self.fitting.fits is None):
             del special[FITTING]
         return [mark for mark, marked in special.items() if marked is plan]
 
@@ -119,12 +120,24 @@ class Front:
         if fitting is None:
             return f"Nothing fits: the smallest needs {human_bytes(cost.peak_bytes)}."
         if len(self) == 1:
-            return "One plan is both the fastest and the smallest."
+            return f"One plan is both the fastest and the smallest. {self._rests_on}"
         first = self.fastest.estimate_cost
         more = cost.step_seconds / first.step_seconds - 1 if first.step_seconds else 0.0
-        fits = "fits" if fitting is self.fastest else "does not fit"
+        fits = {True: "fits", False: "does not fit", None: "may fit"}[self.fastest.fits]
         part = f"{100 * cost.peak_bytes / first.peak_bytes:.0f}% of its memory and {100 * more:.0f}% more time"
-        return f"The fastest {fits}; the smallest takes {part}."
+        return f"The fastest {fits}; the smallest takes {part}. {self._rests_on}"
+
+    @property
+    def _rests_on(self) -> str:
+        """Who says which of the plans fit, as one sentence."""
+        on = next((plan.verdict.on for plan in self.plans if plan.verdict is not None), None)
+        unknown = any(plan.fits is None for plan in self.plans)
+        by = (
+            f"What fits is by the estimate, and near the limit by the compiler for {on}"
+            if on
+            else "What fits is by the estimate"
+        )
+        return f"{by}; what may fit is too close to the limit to tell." if unknown else f"{by}."
 
     def __iter__(self) -> Iterator[Plan]:
         return iter(self.plans)
@@ -143,6 +156,14 @@ class Front:
         return plain_text(front_table(self))
 
 
+def fits_words(plan: Plan) -> str:
+    """``fits``, ``does not fit`` or ``may fit``, with the compiler's figure where it was asked."""
+    words = {True: "fits", False: "does not fit", None: "may fit"}[plan.fits]
+    if plan.fits_by == "estimate" or plan.verdict is None or plan.verdict.peak_bytes is None:
+        return words
+    return f"{words}: compiled {human_bytes(plan.verdict.peak_bytes)}"
+
+
 def _row_dict(front: Front, plan: Plan) -> dict[str, Any]:
     cost = plan.estimate_cost
     return {
@@ -151,6 +172,8 @@ def _row_dict(front: Front, plan: Plan) -> dict[str, Any]:
         "comm_seconds": cost.comm_seconds,
         "peak_bytes": int(cost.peak_bytes),
         "fits": plan.fits,
+        "fits_by": plan.fits_by,
+        "compiled_bytes": plan.verdict.peak_bytes if plan.verdict is not None else None,
         "marks": front.marks(plan),
         "names": {axis: list(names) for axis, names in common_names(plan).items()},
         "decisions": [str(decision) for decision in plan.decisions],
@@ -194,10 +217,10 @@ def front_table(front: Front) -> RenderableType:
             human_seconds(cost.step_seconds),
             human_bytes(cost.peak_bytes),
             f"{100 * cost.peak_bytes / max(front.memory_bytes, 1):.0f}%",
-            "fits" if plan.fits else "does not fit",
+            fits_words(plan),
             name,
             ", ".join(front.marks(plan)),
-            style="bold" if plan is front.fitting else "" if plan.fits else "dim",
+            style="bold" if plan is front.fitting else "dim" if plan.fits is False else "",
         )
     return Group(
         Text(f"{title}{exact_bytes(front.memory_bytes)} each", style="bold"), Text(front.verdict), Text(), table

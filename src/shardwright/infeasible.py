@@ -24,8 +24,10 @@ _ENOUGH_SECONDS = 30.0
 
 def infeasible(traced: Traced, smallest: Plan, again: Again) -> InfeasibleError:
     """The error for a program whose smallest plan found does not fit."""
-    estimate, limit = smallest.estimate, smallest.memory_bytes
-    needed = estimate.peak_bytes
+    estimate, limit, verdict = smallest.estimate, smallest.memory_bytes, smallest.verdict
+    needed, by = estimate.peak_bytes, ""
+    if verdict is not None and verdict.peak_bytes is not None:
+        needed, by = verdict.peak_bytes, f" by the compiler for {verdict.on}"
     held = ", ".join(f"{a.name} ({a.what}, {human_bytes(a.bytes)})" for a in estimate.alive[:_SHOWN])
     advice = []
     stop = time.perf_counter() + _ENOUGH_SECONDS
@@ -34,7 +36,7 @@ def infeasible(traced: Traced, smallest: Plan, again: Again) -> InfeasibleError:
         if time.perf_counter() > stop:
             break
     message = (
-        f"no plan fits: the smallest that was found needs {human_bytes(needed)} on each device, "
+        f"no plan fits: the smallest that was found needs {human_bytes(needed)} on each device{by}, "
         f"{human_bytes(needed - limit)} more than the limit of {human_bytes(limit)}; at its peak it holds {held}"
     )
     message += f". What would help: {'; '.join(advice)}." if advice else "."

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright._progress import search_bar
+from shardwright.asking import ask_along, whom_to_ask
 from shardwright.cost import CostModel
 from shardwright.devices import Device, parse_bytes
 from shardwright.front import Front, Point
@@ -48,6 +49,7 @@ def pareto(
     simulations: int | None = None,
     seed: int = 0,
     progress: bool | None = None,
+    ask_compiler: bool | None = None,
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
@@ -70,6 +72,8 @@ def pareto(
         simulations: of the tree search of each.
         seed: of the searches.
         progress: True shows a bar, False does not; by default on a terminal.
+        ask_compiler: as in ``sw.partition``: which of the plans close to the limit is the fastest that fits. Each plan
+            says in ``fits_by`` what its ``fits`` rests on.
         platform: as in ``sw.partition``.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.
@@ -99,7 +103,8 @@ def pareto(
     plans = tuple(plan_of(p.state) for p in kept)
     check_specs(plans[0].partitioned, pin)
     between = undominated([*kept, *met])
-    return Front(plans, limit_bytes, tuple(between), plan_of)
+    on = whom_to_ask(found, shape.devices, ask_compiler)
+    return Front(ask_along(plans, on, progress) if on is not None else plans, limit_bytes, tuple(between), plan_of)
 
 
 def best_shape(wish: Wish, traced: Traced, shapes: Sequence[MeshShape], seconds: float | None) -> MeshShape:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardwright._progress import search_bar
+from shardwright.asking import candidate, settle, whom_to_ask
 from shardwright.devices import Device, parse_bytes
 from shardwright.frontend.trace import lowering_platform
 from shardwright.infeasible import infeasible
@@ -34,6 +35,7 @@ def partition(
     seed: int = 0,
     progress: bool | None = None,
     rerank: str | None = None,
+    ask_compiler: bool | None = None,
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
@@ -60,12 +62,16 @@ def partition(
         progress: True shows a bar, False does not; by default on a terminal.
         rerank: a target such as ``"tpu:v5e:4x4"``: the best few plans are compiled for it, and the best by the
             compiler's own figures is returned, with the others in ``plan.alternatives``.
+        ask_compiler: the estimate of memory is known to be off by so much; a plan that is closer than that to the
+            limit is given to the device's compiler where that is installed (seconds to minutes for each of up to four
+            plans), and else comes back with ``plan.fits`` None. False never asks, True raises where nobody can be.
         platform: what to lower for while planning; by default the device's.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.
 
     Raises:
-        InfeasibleError: nothing was found that fits; it says what would help.
+        InfeasibleError: nothing fits, surely or by the compiler's word; it says what would help.
+        CompilerMissingError: with ``ask_compiler=True`` or ``rerank``, the compiler is not installed.
         PinError: a pin names what is not there, or clashes with another.
 
     """
@@ -88,11 +94,19 @@ def partition(
     def plan_of(state: State) -> Plan:
         return traced.plan_of(shape, found, limit_bytes, state, costs=costs, search=outcome.search, meshes=meshes)
 
-    if not outcome.few:
-        raise infeasible(traced, plan_of(outcome.best), wish.best_cost)
-    states = outcome.few if rerank is not None else close_to_best(costs, outcome.few)
-    plans = {state: plan_of(state) for state in (*states, outcome.simple)}
-    check_specs(plans[states[0]].partitioned, pin)
-    if rerank is not None:
-        return by_compiler(list(plans.values()), rerank, progress)
-    return by_shardy(traced.module, list(plans.values()), plans[outcome.simple])
+    if outcome.few:
+        states = outcome.few if rerank is not None else close_to_best(costs, outcome.few)
+        plans = {state: plan_of(state) for state in (*states, outcome.simple)}
+        check_specs(plans[states[0]].partitioned, pin)
+        if rerank is not None:
+            return by_compiler(list(plans.values()), rerank, progress)
+        best = by_shardy(traced.module, list(plans.values()), plans[outcome.simple])
+    else:
+        best = plan_of(outcome.best)
+        check_specs(best.partitioned, pin)
+    candidates = [candidate(best), *(candidate(best, state, plan_of) for state in outcome.front)]
+    on = whom_to_ask(found, shape.devices, ask_compiler)
+    settled = settle(candidates, best.margin, limit_bytes, on, progress)
+    if settled.fits is False:
+        raise infeasible(traced, settled.plan, wish.best_cost)
+    return settled.plan

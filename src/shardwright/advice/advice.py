@@ -137,7 +137,7 @@ def _undominated(found: list[Advice]) -> list[Advice]:
 def _about(plan: Plan, boundary: Boundary) -> Iterator[Advice]:
     now = plan.estimate_cost
     short = now.peak_bytes > _TIGHT * plan.memory_bytes
-    for policy in _policies(boundary, fits=plan.fits, short=short):
+    for policy in _policies(boundary, fits=plan.estimated_to_fit, short=short):
         advice = _advice(plan, boundary, policy, now)
         if advice is None:
             continue

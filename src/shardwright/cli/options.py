@@ -96,6 +96,12 @@ def search_options(command: Command) -> Command:
             shell_complete=complete.checks,
             help="Compile the best few plans for this target, such as tpu:v5e:4x4, and take the best of them.",
         ),
+        click.option(
+            "--ask-compiler/--no-ask-compiler",
+            default=None,
+            help="Have the device's compiler say what fits where the estimate is too close to the limit to tell. By "
+            "default where it is installed.",
+        ),
     )
 
 
@@ -133,7 +139,7 @@ def asked(given: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
     if given["device"] is not None or isinstance(mesh, str):
         need_no_accelerator()
     target = callable_target(given)
-    names = ("device", "memory", "replicate", "seconds", "simulations", "seed")
+    names = ("device", "memory", "replicate", "seconds", "simulations", "seed", "ask_compiler")
     options = {**(target.options or {}), **tracing(given), **{name: given[name] for name in names}}
     return target, {**options, "mesh": mesh, "pin": pins}
 

@@ -80,8 +80,8 @@ def plan(
       … --json | jq .step_seconds
       … --python > specs.py
 
-    Exit code 0 for a plan that fits, 2 for a mistake in the call, 3 for no plan that fits, or one that a
-    check refuses.
+    Exit code 0 for a plan that fits, or of which nobody knows and which says so, 2 for a mistake in the
+    call, 3 for no plan that fits, or one that a check refuses.
     """  # noqa: D301 (click wants the character)
     if as_json and as_python:
         raise click.UsageError("--json and --python exclude each other.")

@@ -126,7 +126,7 @@ def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) 
         compute_seconds=cost.compute_seconds,
         comm_seconds=cost.comm_seconds,
         peak_bytes=cost.peak_bytes,
-        argument_bytes=_argument_bytes(model, partitioned),
+        argument_bytes=model.held_bytes(partitioned.state),
         collectives=tuple(_priced(model, c, partitioned) for c in _counted(model, partitioned)),
         kernels=_kernels(model, partitioned),
         alive=_alive(model, partitioned),
@@ -189,11 +189,6 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
         for (kind, source, bound, tensor), (times, seconds) in found.items()
     ]
     return tuple(sorted(costs, key=lambda c: -c.seconds))
-
-
-def _argument_bytes(model: CostModel, partitioned: Partitioned) -> int:
-    of_value = model.classes.of_value
-    return sum(int(model.bytes_in(of_value[v], partitioned.values[v])) for v in model.classes.buffers.held)
 
 
 def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:

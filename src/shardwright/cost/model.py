@@ -189,6 +189,13 @@ class CostModel:
         """Bytes of one device's part of a value."""
         return self.tensors.bytes_in(value_class, sharding)
 
+    def held_bytes(self, state: State) -> int:
+        """Bytes of a device that hold arguments, all the time."""
+        view, of_value = self.view(state.lists), self.classes.of_value
+        return sum(
+            int(self.bytes_in(c, self.sharding(c, view))) for c in (of_value[v] for v in self.classes.buffers.held)
+        )
+
     @property
     def relaid(self) -> tuple[int, ...]:
         """Results of loops that are copied to another layout and back, on a device that has layouts."""

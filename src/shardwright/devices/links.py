@@ -70,6 +70,23 @@ def slice_shares(sizes: Sequence[int], slice_devices: int) -> tuple[tuple[int, .
     return tuple(inside for inside, _ in shares), tuple(outside for _, outside in shares)
 
 
+def slice_chips(device: Device, devices: int) -> tuple[int, ...]:
+    """The chips of the slice that so many devices of a torus make, along each dimension; none where no slice does.
+
+    Where it is more than one slice, their number comes first.
+    """
+    torus = next((link for link in device.links if link.torus_dimensions), None)
+    if torus is None:
+        return ()
+    chips, rest = divmod(devices, _devices_per_chip(device.links[: device.links.index(torus)]))
+    if rest or not chips:
+        return ()
+    if device.slice_shape is not None:
+        slices, rest = divmod(chips, math.prod(device.slice_shape))
+        return () if rest or not slices else (slices, *device.slice_shape) if slices > 1 else device.slice_shape
+    return _slice_shape(torus, chips)
+
+
 def joined(parts: Iterable[Part]) -> list[Part]:
     """The parts of several axes as a collective over all of them finds them.
 

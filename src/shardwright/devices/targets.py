@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from shardwright.devices.device import Device
+from shardwright.devices.links import slice_chips
 from shardwright.devices.presets import PRESETS
 from shardwright.errors import MeshError, PlanError
 
 _SHAPE = re.compile(r"^[1-9]\d*(x[1-9]\d*)*$")
+_CHIPS_OF_A_HOST = 4
 _TPU_SPELLING = {"7x": "tpu7x"}
 
 
@@ -58,9 +61,14 @@ class Target:
         return "x".join(map(str, (1, *self.shape))) if self.shape else ""
 
     @property
-    def topology_options(self) -> dict[str, str | int]:
-        """What else ``get_topology_desc`` has to be told: by default it takes a TPU v4's two cores for two devices."""
-        options: dict[str, str | int] = {"num_slices": self.slices} if self.slices > 1 else {}
+    def topology_options(self) -> dict[str, Any]:
+        """What else ``get_topology_desc`` has to be told: by default it takes a TPU v4's two cores for two devices.
+
+        A host has four chips, or as many as there are.
+        """
+        options: dict[str, Any] = {"num_slices": self.slices} if self.slices > 1 else {}
+        if self.platform == "tpu" and math.prod(self.shape) < _CHIPS_OF_A_HOST:
+            options["chips_per_host_bounds"] = [*self.shape, 1][:3]
         return {**options, "chip_config_name": "megacore"} if self.device.name == "tpu-v4" else options
 
     def check(self, mesh_devices: int) -> None:
@@ -85,6 +93,26 @@ def parse_target(text: str) -> Target:
     if kind == "gpu":
         return _gpu(text, name, _sizes(text, shape, "gpu:a100-80:8"))
     raise PlanError(f"a plan is compiled for cpu, tpu:v5e:4x4 or gpu:a100-80:8 and the like, not for {text!r}.")
+
+
+def target_of(device: Device, devices: int) -> Target | None:
+    """The target of so many devices of a preset: the standard slice, or whole nodes; None where there is none."""
+    if device.platform == "cpu":
+        return parse_target("cpu")
+    if device.platform == "tpu":
+        shape = slice_chips(device, devices)
+        name = f"tpu:{device.name.removeprefix('tpu-')}:{'x'.join(map(str, shape))}" if shape else ""
+    else:
+        node = device.links[0].devices if device.links else None
+        nodes, rest = divmod(devices, node) if node else (0, devices)
+        name = f"gpu:{device.name}:{nodes}x{node}" if nodes and not rest else f"gpu:{device.name}:{devices}"
+        if nodes and rest:
+            return None
+    try:
+        target = parse_target(name)
+    except PlanError:
+        return None
+    return target if target.devices == devices else None
 
 
 def _sizes(text: str, shape: str, example: str) -> tuple[int, ...]:

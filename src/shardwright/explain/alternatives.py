@@ -84,7 +84,11 @@ def _priced(plan: Plan, argument: Argument, changes: Sequence[_Change]) -> tuple
     """The plan beside itself with each of the changes, in order."""
     now, names, value = plan.estimate_cost, plan.partitioned.mesh.names, argument.value
     own = spec(plan.partitioned.values[value], names)
-    out = [Alternative(OURS, "", None, own, plan.decisions, now.step_seconds, 0.0, now.peak_bytes, plan.fits, True)]
+    out = [
+        Alternative(
+            OURS, "", None, own, plan.decisions, now.step_seconds, 0.0, now.peak_bytes, plan.estimated_to_fit, True
+        )
+    ]
     for change, cost in zip(changes, price(plan, [c.state for c in changes]), strict=True):
         out.append(
             Alternative(

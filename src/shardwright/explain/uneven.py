@@ -162,7 +162,7 @@ def _better(plan: Plan, found: Uneven, *, if_smaller: bool) -> bool:
     now = plan.estimate_cost
     part = found.step_seconds / now.step_seconds - 1
     if found.peak_bytes < now.peak_bytes:
-        return if_smaller or not plan.fits or part < _SAME
+        return if_smaller or not plan.estimated_to_fit or part < _SAME
     return part < -_SAME and found.peak_bytes <= plan.memory_bytes
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from shardwright.analysis.present import human_bytes
+from shardwright.asking import asked
+from shardwright.compiler.margins import Margin
 from shardwright.cost import CostModel
+from shardwright.cost.margins import margin_of
 from shardwright.errors import DeviceError, PinError, TraceError
 from shardwright.fit.dimension import Dimension
 from shardwright.fit.found import DEVICES, SIZE, Tried
@@ -45,11 +49,65 @@ class Attempts:
     tried: list[Tried] = field(default_factory=list)
     made: dict[tuple[int, MeshShape], Attempt | str] = field(default_factory=dict)
     sizes: dict[int, Traced] = field(default_factory=dict)
+    sure: dict[tuple[int, MeshShape], tuple[State, ...]] = field(default_factory=dict)
 
     def fits(self, size: int, mesh: MeshShape, question: str = SIZE) -> bool | None:
-        """Whether anything was found that fits; None where the function does not take the size."""
+        """Whether anything was found that fits by the estimate; None where the function does not take the size."""
         attempt = self.attempt(size, mesh, question)
         return None if attempt is None else attempt.outcome.cost.peak_bytes <= self.wish.limit_bytes
+
+    def surely(self, size: int, mesh: MeshShape, question: str = SIZE) -> bool | None:
+        """Whether a plan was found that fits for all that estimates are known to be off; None as in ``fits``."""
+        attempt = self.attempt(size, mesh, question)
+        if attempt is None:
+            return None
+        key = (size, mesh)
+        if key not in self.sure:
+            found = self._sure_states(attempt)
+            if not found and self.may_fit(attempt):
+                tight = int(self.wish.limit_bytes / self.margin.high)
+                options = {"starts": attempt.outcome.front, "any_fit": True, "simulations": _SIMULATIONS}
+                found = self._sure_states(self._search(attempt.traced, mesh, tight, costs=attempt.costs, **options))
+            self.sure[key] = found
+        self._note(question, size, mesh, attempt)
+        return bool(self.sure[key])
+
+    def may_fit(self, attempt: Attempt) -> bool:
+        """Whether a plan was found of which nobody can say that it does not fit."""
+        return any(self._fits(attempt, state) is not False for state in attempt.outcome.front)
+
+    def sure_plan(self, size: int, mesh: MeshShape) -> Plan:
+        """The plan of a whole search that surely fits, where ``surely`` has said that there is one."""
+        attempt = self.made[size, mesh]
+        assert not isinstance(attempt, str)
+        states = self.sure[size, mesh]
+        tight = max(attempt.costs.evaluate(state).peak_bytes for state in states)
+        found = self._search(attempt.traced, mesh, tight, costs=attempt.costs, starts=states, **self.budget)
+        sure = [*self._sure_states(found), *states]
+        return self._plan_of(found, min(sure, key=lambda state: found.costs.evaluate(state).step_seconds))
+
+    def ask(self, attempt: Attempt, on: str, question: str) -> Plan:
+        """The smallest plan there is, with what the compiler says of it."""
+        size = self.dimension.size
+        self.watch(f"{attempt.mesh.devices:,} devices, compiled for {on}")
+        plan = asked(self.smallest_plan(attempt), on)
+        verdict = plan.verdict
+        assert verdict is not None
+        row = Tried(question, size, plan.mesh, verdict.peak_bytes, verdict.fits, f"{on}: {verdict.message}")
+        self.tried = [t for t in self.tried if (t.question, t.size, t.mesh) != (question, size, plan.mesh)] + [row]
+        return plan
+
+    def _sure_states(self, attempt: Attempt) -> tuple[State, ...]:
+        return tuple(state for state in attempt.outcome.front if self._fits(attempt, state))
+
+    def _fits(self, attempt: Attempt, state: State) -> bool | None:
+        needed, held = attempt.costs.evaluate(state).peak_bytes, attempt.costs.held_bytes(state)
+        return self.margin.fits(needed, held, self.wish.limit_bytes)
+
+    @cached_property
+    def margin(self) -> Margin:
+        """How far estimates of such a program are off."""
+        return margin_of(self.traced.analysis.program, self.wish.device.platform)
 
     def attempt(self, size: int, mesh: MeshShape, question: str = SIZE) -> Attempt | None:
         """A short search that ends as soon as something fits; None where the function does not take the size."""
@@ -112,18 +170,29 @@ class Attempts:
         return found.traced.plan_of(found.mesh, device, limit_bytes, state, costs=found.costs, search=search)
 
     def _note(self, question: str, size: int, mesh: MeshShape, found: Attempt | str) -> None:
-        """Enter a try, once for each question."""
+        """Enter a try, once for each question; what is known better later takes its place."""
         shape = dict(zip(mesh.names, mesh.sizes, strict=True))
-        if any((t.question, t.size, t.mesh) == (question, size, shape) for t in self.tried):
-            return
-        needed, limit = None if isinstance(found, str) else int(found.outcome.cost.peak_bytes), self.wish.limit_bytes
-        if needed is None:
-            self.tried.append(Tried(question, size, shape, None, None, str(found)))
-        elif needed <= limit:
-            self.tried.append(Tried(question, size, shape, needed, True, "fits"))
+        row = self._row(question, size, mesh, shape, found)
+        known = next(
+            (k for k, t in enumerate(self.tried) if (t.question, t.size, t.mesh) == (question, size, shape)), None
+        )
+        if known is None:
+            self.tried.append(row)
         else:
-            why = f"does not fit: the smallest plan found is over by {human_bytes(needed - limit)}"
-            self.tried.append(Tried(question, size, shape, needed, False, why))
+            self.tried[known] = row
+
+    def _row(self, question: str, size: int, mesh: MeshShape, shape: dict[str, int], found: Attempt | str) -> Tried:
+        if isinstance(found, str):
+            return Tried(question, size, shape, None, None, found)
+        sure = self.sure.get((size, mesh)) or self._sure_states(found)
+        if sure:
+            needed = min(int(found.costs.evaluate(state).peak_bytes) for state in sure)
+            return Tried(question, size, shape, needed, True, "fits")
+        needed = int(found.outcome.cost.peak_bytes)
+        if self.may_fit(found):
+            return Tried(question, size, shape, needed, None, "may fit: too close to the limit to tell")
+        over = human_bytes(needed - self.wish.limit_bytes)
+        return Tried(question, size, shape, needed, False, f"does not fit: the smallest plan found is over by {over}")
 
 
 def _sentence(error: Exception) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 
 from shardwright._progress import note_bar
 from shardwright.analysis.present import human_bytes
+from shardwright.asking import MOST_ASKED, whom_to_ask
 from shardwright.devices import Device, parse_bytes
 from shardwright.devices.targets import parse_target
-from shardwright.errors import DeviceError, InfeasibleError, MeshError, PinError
+from shardwright.errors import DeviceError, InfeasibleError, MeshError, PinError, PlanError
 from shardwright.fit.attempts import Attempt, Attempts
 from shardwright.fit.dimension import find_dimension
 from shardwright.fit.found import DEVICES, SIZE, Fit
@@ -24,8 +25,10 @@ from shardwright.plan import Plan
 from shardwright.plan.pins import named_axes
 from shardwright.spmd import MeshShape
 from shardwright.traced import Traced
-from shardwright.verify.report import CompilerVerdict
 from shardwright.wish import Wish, check_budget
+
+_MOST_NUMBERS_ASKED = 2
+"""Numbers of devices that the compiler is asked about, at most."""
 
 
 def fit(
@@ -44,6 +47,7 @@ def fit(
     simulations: int | None = None,
     seed: int = 0,
     progress: bool | None = None,
+    ask_compiler: bool | None = None,
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
@@ -63,6 +67,9 @@ def fit(
             list of several that grow together; by default the batch, which is found.
         verify: a target such as ``"tpu:v5e:4x4"``: its compiler has the last word. From the estimate's answer on, it
             is asked about smaller or larger sizes, at most about eight.
+        ask_compiler: by default, where the device's compiler is installed, it is asked as with ``verify``, at most
+            about four sizes and two numbers of devices. Elsewhere, and with False, the answers are what surely fits
+            for all that estimates are known to be off. ``plan.fits_by`` says what an answer rests on.
         most_devices: numbers of devices are tried up to this; 0 leaves the question out.
         donate: as in ``sw.partition``.
         pin: as in ``sw.partition``; what is pinned must suit every size and mesh that is tried.
@@ -93,15 +100,24 @@ def fit(
     with note_bar(progress) as watch:
         shape = best_shape(wish, traced, machine.shapes, None)
         attempts = Attempts(traced, wish, changed, budget, watch)
-        size = largest(lambda n: attempts.fits(n, shape), changed.size, shape.devices)
-        verdict, notes = None, list(_untaken(attempts))
-        if verify is not None and size is not None:
-            size, plan, verdict, more = _judged(attempts, shape, verify, size)
+        estimated = largest(lambda n: attempts.fits(n, shape), changed.size, shape.devices)
+        notes, on = list(_untaken(attempts)), verify
+        if verify is None and not attempts.margin.exact:
+            on = whom_to_ask(found, shape.devices, ask_compiler)
+        size, plan = None, None
+        if on is not None and estimated is not None:
+            most = MOST_ASKED if verify is None else MOST_COMPILED
+            try:
+                size, plan, more = _judged(attempts, shape, on, estimated, most)
+                notes += more
+            except (PlanError, MeshError) as error:  # of a target that nobody named
+                if verify is not None:
+                    raise
+                notes.append(f"The compiler was not asked: {error}")
+        if plan is None and verify is None:
+            size, plan, more = _sure(attempts, shape, estimated)
             notes += more
-        else:
-            plan = _planned(attempts, size, shape)
-        fewest = _fewest(attempts, shape, most_devices, named)
-        devices_plan = attempts.plan(fewest) if fewest is not None else None
+        devices_plan = _fewest(attempts, shape, most_devices, named, ask_compiler)
     if plan is None and devices_plan is None:
         raise _nothing(attempts, shape)
     return Fit(
@@ -113,58 +129,77 @@ def fit(
         limit_bytes,
         size,
         plan,
-        fewest.mesh.devices if fewest is not None else None,
+        devices_plan.partitioned.mesh.devices if devices_plan is not None else None,
         devices_plan,
         tuple(attempts.tried),
-        verdict,
+        plan.verdict if plan is not None else None,
         tuple(notes),
     )
 
 
-def _planned(attempts: Attempts, size: int | None, mesh: MeshShape) -> Plan | None:
-    attempt = attempts.attempt(size, mesh) if size is not None else None
-    return attempts.plan(attempt) if attempt is not None else None
+def _sure(attempts: Attempts, mesh: MeshShape, estimated: int | None) -> tuple[int | None, Plan | None, list[str]]:
+    """The largest size that surely fits, its plan, and what else is to say; ``estimated`` fits by the estimate."""
+    if estimated is None:
+        return None, None, []
+    size = largest(lambda n: n <= estimated and attempts.surely(n, mesh), estimated, mesh.devices)
+    margin = attempts.margin
+    if size == estimated:
+        note = ""
+    else:
+        off = f"such estimates are off by factors of {margin.low:.2f} to {margin.high:.2f}"
+        note = f"By the estimate it would be {estimated:,}, but {off}: what fits beyond is for the compiler to say."
+    return size, attempts.sure_plan(size, mesh) if size is not None else None, [note] if note else []
 
 
 def _judged(
-    attempts: Attempts, mesh: MeshShape, on: str, size: int
-) -> tuple[int | None, Plan | None, CompilerVerdict | None, list[str]]:
-    """The largest size that a compiler takes, its plan, the verdict, and what else is to say."""
-    judge = Judge(attempts, mesh, on, mesh.devices)
+    attempts: Attempts, mesh: MeshShape, on: str, size: int, most: int
+) -> tuple[int | None, Plan | None, list[str]]:
+    """The largest size that a compiler takes, its plan, and what else is to say."""
+    judge = Judge(attempts, mesh, on, mesh.devices, most)
     notes = []
     if not judge.ask(size):
-        notes.append(f"After {MOST_COMPILED} compilations no more was tried: a larger size may fit.")
+        notes.append(f"After {most} compilations no more was tried: a larger size may fit.")
     taken = max(judge.accepted, default=None)
     if taken is None:
-        return None, None, None, notes
+        return None, None, notes
     if taken != size:
         notes.append(f"By the estimate it would be {size:,}.")
-    plan = judge.accepted[taken]
-    return taken, plan, plan.verdict, notes
+    return taken, judge.accepted[taken], notes
 
 
 def _untaken(attempts: Attempts) -> list[str]:
     """What to say where the function takes no size but the one given."""
     sizes = [t for t in attempts.tried if t.question == SIZE and t.size != attempts.dimension.size]
-    if sizes and all(t.fits is None for t in sizes):
+    if sizes and all(t.needed_bytes is None for t in sizes):
         return [f"The function takes no other size of {attempts.dimension.name}: {sizes[0].why}."]
     return []
 
 
-def _fewest(attempts: Attempts, mesh: MeshShape, most: int, named: Sequence[str] | None) -> Attempt | None:
+def _fewest(
+    attempts: Attempts, mesh: MeshShape, most: int, named: Sequence[str] | None, ask_compiler: bool | None
+) -> Plan | None:
     """The program as given on 1, 2, 4, … devices, and on as many as there are, until something fits.
 
     Where the mesh's shape was open, so it is here, but for axes that pins name.
     """
+    size, left = attempts.dimension.size, _MOST_NUMBERS_ASKED
     counts, count = {mesh.devices} if mesh.devices <= most else set(), 1
     while count <= most:
         counts.add(count)
         count *= 2
     for devices in sorted(counts):
         for shape in meshes_of(mesh, devices) if named is None else _open(attempts, devices, named):
-            attempt = attempts.attempt(attempts.dimension.size, shape, DEVICES)
-            if attempt is not None and attempt.outcome.cost.peak_bytes <= attempts.wish.limit_bytes:
-                return attempt
+            if attempts.surely(size, shape, DEVICES):
+                return attempts.sure_plan(size, shape)
+            attempt = attempts.attempt(size, shape, DEVICES)
+            if attempt is None or not attempts.may_fit(attempt) or not left:
+                continue
+            on = whom_to_ask(attempts.wish.device, devices, ask_compiler)
+            if on is not None:
+                left -= 1
+                plan = attempts.ask(attempt, on, DEVICES)
+                if plan.fits:
+                    return plan
     return None
 
 

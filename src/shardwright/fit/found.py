@@ -25,8 +25,9 @@ SIZE, DEVICES, COMPILED = "size", "devices", "compiled"
 class Tried:
     """A size or a number of devices that was tried.
 
-    ``needed_bytes`` are those of the first plan that fits, of the smallest found where none does, or what the compiler
-    says; None where nothing is known. ``fits`` is None where the function does not take that size.
+    ``needed_bytes`` are those of a plan that fits, of the smallest found where none does, or what the compiler says;
+    None where nothing is known. ``fits`` is None where the estimate is too close to the limit to tell, and where the
+    function does not take that size.
     """
 
     question: str
@@ -82,8 +83,10 @@ class Fit:
             "device": self.device.name,
             "limit_bytes": self.limit_bytes,
             "size": self.size,
+            "size_by": self.plan.fits_by if self.plan is not None else None,
             "plan": self.plan.to_dict() if self.plan is not None else None,
             "devices": self.devices,
+            "devices_by": self.devices_plan.fits_by if self.devices_plan is not None else None,
             "devices_plan": self.devices_plan.to_dict() if self.devices_plan is not None else None,
             "verdict": None if self.verdict is None else {"ok": self.verdict.ok, "message": self.verdict.message},
             "notes": list(self.notes),
@@ -121,13 +124,18 @@ def _answers(found: Fit) -> Iterator[tuple[str, bool]]:
     if found.size is None or found.plan is None:
         yield f"No size of {name} fits.", False
     else:
-        judge = f", and the compiler for {found.verdict.on} takes it" if found.verdict is not None else ""
+        judge = (
+            f", and the compiler for {found.verdict.on} takes it" if found.verdict is not None else ", by the estimate"
+        )
         yield f"Largest {name} that fits: {found.size:,} ({given}){judge}. {_costs(found.plan, found.verdict)}", True
     asked = [tried for tried in found.tried if tried.question == DEVICES]
     if found.devices is not None and found.devices_plan is not None:
         shape = axes(found.devices_plan.mesh)
         size = f"{name} = {found.given_size:,}"
-        yield f"Fewest devices for {size}: {found.devices:,} ({shape}). {_costs(found.devices_plan)}", True
+        verdict = found.devices_plan.verdict
+        judge = f", and the compiler for {verdict.on} takes it" if verdict is not None else ", by the estimate"
+        costs = _costs(found.devices_plan, verdict)
+        yield f"Fewest devices for {size}: {found.devices:,} ({shape}){judge}. {costs}", True
     elif asked:
         yield f"No number of devices fits, up to {max(tried.devices for tried in asked):,}.", False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
+from shardwright.asking import judged_plan
 from shardwright.fit.attempts import Attempts
 from shardwright.fit.found import COMPILED, Tried
 from shardwright.fit.largest import largest
@@ -27,6 +28,7 @@ class Judge:
     mesh: MeshShape
     on: str
     step: int
+    most: int = MOST_COMPILED
     accepted: dict[int, Plan] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
     compiled: int = 0
@@ -39,7 +41,7 @@ class Judge:
         The next size to ask about is the largest that would fit if the estimate were as far off there as it was here.
         """
         while size > 0 and (size not in self.accepted and size not in self.refused):
-            if self.compiled >= MOST_COMPILED:
+            if self.compiled >= self.most:
                 return False
             self._judge(size)
             size = self._next()
@@ -69,7 +71,7 @@ class Judge:
             self.refused.add(size)
             return
         plan = self.attempts.plan(attempt)
-        if not self._compile(size, plan) and self.compiled < MOST_COMPILED:
+        if not self._compile(size, plan) and self.compiled < self.most:
             smallest = self.attempts.smallest_plan(attempt)
             if smallest.estimate_cost.peak_bytes < _SMALLER * plan.estimate_cost.peak_bytes:
                 self._compile(size, smallest)
@@ -85,5 +87,5 @@ class Judge:
         why = f"{self.on}: {verdict.message}"
         self.attempts.tried.append(Tried(COMPILED, size, plan.mesh, verdict.peak_bytes, verdict.ok, why))
         if verdict.ok:
-            self.accepted[size] = dataclasses.replace(plan, verdict=verdict)
+            self.accepted[size] = judged_plan(plan, verdict)
         return verdict.ok

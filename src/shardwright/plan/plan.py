@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,10 @@ from shardwright._console import plain_text
 from shardwright._files import write_whole
 from shardwright.analysis import Analysis, analyse_program
 from shardwright.apply import Annotation, Sharded, annotated_stablehlo, export_annotated, named, spec
+from shardwright.compiler.margins import Margin
+from shardwright.compiler.options import options_within
 from shardwright.cost import Cost, CostModel, DevicePrices, Estimate, make_estimate
+from shardwright.cost.margins import margin_of
 from shardwright.devices import Device
 from shardwright.errors import PlanError
 from shardwright.frontend.paths import function_name, leaf_paths, parameter_names
@@ -58,7 +62,7 @@ class Plan:
     search: Search | None = None
     """How the decisions were found: seconds, evaluations, simulations, the history of the best cost."""
     verdict: CompilerVerdict | None = None
-    """What the compiler made of it, where plans were ranked by the compiler."""
+    """What the compiler made of it, where it was asked while planning."""
     alternatives: tuple[Plan, ...] = ()
     """Where plans were ranked by the compiler, the others, best first."""
     meshes: tuple[MeshChoice, ...] = ()
@@ -105,9 +109,44 @@ class Plan:
         return self.costs.evaluate(self.partitioned.state)
 
     @property
-    def fits(self) -> bool:
-        """By the estimate, a device holds no more than it may."""
+    def fits(self) -> bool | None:
+        """Whether a device holds no more than it may: by the compiler where it was asked, or else by the estimate.
+
+        The estimate errs, so it says so only outside of the measured margins of its error (``plan.margin``): None is
+        for what is too close to the limit to tell.
+        """
+        if self.verdict is not None and self.verdict.fits is not None:
+            return self.verdict.fits
+        return self.margin.fits(self.estimate_cost.peak_bytes, self._held_bytes, self.memory_bytes)
+
+    @property
+    def estimated_to_fit(self) -> bool:
+        """The estimate is within the limit, whatever its error: what plans are compared by."""
         return self.estimate_cost.peak_bytes <= self.memory_bytes
+
+    @property
+    def fits_by(self) -> str:
+        """What ``fits`` rests on: "compiler" or "estimate"."""
+        return "compiler" if self.verdict is not None and self.verdict.fits is not None else "estimate"
+
+    @cached_property
+    def margin(self) -> Margin:
+        """How far compiled programs of this kind were seen to be from the estimate of their memory."""
+        return margin_of(self.analysis.program, self.device.platform)
+
+    @property
+    def bytes_range(self) -> tuple[int, int]:
+        """What a device will need, at least and at most, by the margin of the estimate."""
+        needed, held, margin = self.estimate_cost.peak_bytes, self._held_bytes, self.margin
+        return math.ceil(margin.least_bytes(needed, held)), math.ceil(margin.most_bytes(needed, held))
+
+    @property
+    def compiler_options(self) -> dict[str, str]:
+        """Options of XLA that belong to the plan, which ``plan.jit`` passes.
+
+        On TPUs with a limit below what they have, the compiler is told of it: else it takes more, because it can.
+        """
+        return options_within(self.device.platform, self.device.usable_bytes, self.memory_bytes)
 
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
@@ -143,6 +182,8 @@ class Plan:
         check_mesh(self.partitioned.mesh, mesh)
         exported, _ = self.export(_platform(mesh))
         options = {"donate_argnums": self.donate, **jit_options}
+        if _platform(mesh) == self.device.platform and self.compiler_options:
+            options["compiler_options"] = {**self.compiler_options, **(jit_options.get("compiler_options") or {})}
 
         def planned(*args: Any) -> Any:
             return exported.call(*args)
@@ -275,6 +316,10 @@ class Plan:
         from shardwright.plan.present import plan_table
 
         return plain_text(plan_table(self))
+
+    @property
+    def _held_bytes(self) -> int:
+        return self.costs.held_bytes(self.partitioned.state)
 
     @property
     def _axes(self) -> tuple[str, ...]:

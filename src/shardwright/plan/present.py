@@ -14,6 +14,7 @@ from shardwright.advice import signed
 from shardwright.analysis.describe import ConflictDescription
 from shardwright.analysis.present import human_bytes
 from shardwright.cost.present import human_seconds, place
+from shardwright.devices.targets import target_of
 from shardwright.plan.arguments import argument_bytes, shown_rows
 from shardwright.plan.known import common_names
 from shardwright.space import Decision, Whole
@@ -25,6 +26,7 @@ WIDTH = 120
 _MOST_COLLECTIVES, _MOST_DECISIONS, _MOST_WHOLE, _MOST_MESHES = 10, 8, 4, 8
 _WIDEST_SPEC = 52
 _GAP, _EACH = 2, "each device"
+_STYLES = {True: "bold green", False: "bold red", None: "bold yellow"}
 
 
 def plan_table(plan: Plan) -> RenderableType:
@@ -42,13 +44,36 @@ def plan_table(plan: Plan) -> RenderableType:
 def headline(plan: Plan) -> str:
     """Whether it fits, how long a step takes and what of, as one sentence."""
     estimate = plan.estimate
-    over = estimate.peak_bytes - estimate.limit_bytes
-    fits = "Fits: " if over <= 0 else f"Does not fit by {human_bytes(over)}: "
     return (
-        f"{fits}{_of(estimate.peak_bytes, estimate.limit_bytes)}; step {human_seconds(estimate.step_seconds)} = "
+        f"{_fits(plan)}; step {human_seconds(estimate.step_seconds)} = "
         f"{human_seconds(estimate.compute_seconds)} compute + {human_seconds(estimate.comm_seconds)} communication; "
         f"{100 * estimate.peak_fraction:.0f}% of the devices' peak."
     )
+
+
+def _fits(plan: Plan) -> str:
+    limit = plan.memory_bytes
+    needed, by = plan.estimate_cost.peak_bytes, ""
+    if plan.fits_by == "compiler" and plan.verdict is not None and plan.verdict.peak_bytes is not None:
+        needed, by = plan.verdict.peak_bytes, " by the compiler"
+    if plan.fits is None:
+        return f"May fit: {_of(needed, limit)}"
+    over = f" by {human_bytes(needed - limit)}" if needed > limit else ""
+    return f"{'Fits' if plan.fits else f'Does not fit{over}'}{by}: {_of(needed, limit)}"
+
+
+def unsure(plan: Plan) -> str:
+    """Why nobody knows whether a plan fits, and who would, as one sentence; empty where somebody does."""
+    if plan.fits is not None:
+        return ""
+    least, most = map(human_bytes, plan.bytes_range)
+    said = f"Too close to the limit to tell: by what estimates are known to be off, it needs {least} to {most}"
+    if plan.verdict is not None:
+        return f"{said}, and the compiler for {plan.verdict.on} gave no answer: {plan.verdict.message}."
+    target = target_of(plan.device, plan.partitioned.mesh.devices)
+    if target is None:
+        return f"{said}, and no compiler is known for these devices."
+    return f"{said}; the compiler would know, but was not asked: plan.verify({target.name!r})."
 
 
 def _headline(plan: Plan) -> list[Text]:
@@ -60,7 +85,8 @@ def _headline(plan: Plan) -> list[Text]:
     axes = " × ".join(f"{name} {size}" for name, size in plan.mesh.items())
     out = [
         Text(f"{program.name} on {mesh.devices} × {plan.device.name} ({axes})", style="bold"),
-        Text(headline(plan), style="bold green" if plan.fits else "bold red"),
+        Text(headline(plan), style=_STYLES[plan.fits]),
+        *([Text(unsure(plan), style="yellow")] if plan.fits is None else []),
         Text(
             f"Each device holds {human_bytes(held)} of the {human_bytes(whole)} of arguments"
             + (f" and sends {human_bytes(moved)} in {runs:,} collectives." if runs else "; nothing is sent.")

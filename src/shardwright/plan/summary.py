@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.apply import spec
 from shardwright.plan.file import as_written
 from shardwright.plan.known import common_names
+from shardwright.plan.present import unsure
 from shardwright.space import Decision, Whole
 from shardwright.spmd.state import Sharding
 
@@ -29,12 +30,16 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "mesh": plan.mesh,
         "device": as_written(plan.device),
         "fits": plan.fits,
+        "fits_by": plan.fits_by,
+        "unsure": unsure(plan) or None,
         "step_seconds": estimate.step_seconds,
         "compute_seconds": estimate.compute_seconds,
         "comm_seconds": estimate.comm_seconds,
         "comm_seconds_by_kind": estimate.comm_by_kind,
         "comm_seconds_by_axis": estimate.comm_by_axis,
         "peak_bytes": estimate.peak_bytes,
+        "peak_bytes_range": list(plan.bytes_range),
+        "compiled_bytes": plan.verdict.peak_bytes if plan.verdict is not None else None,
         "limit_bytes": estimate.limit_bytes,
         "argument_bytes": estimate.argument_bytes,
         "peak_fraction": estimate.peak_fraction,

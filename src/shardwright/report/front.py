@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 _PIXELS, _WORDS = 420, 90
 _MOST_DECISIONS = 14
 _LOGARITHMIC_FROM = 4.0
-_KEYS = {True: Key("fits", "--compute", "filled"), False: Key("does not fit", "--compute", "open")}
+_KEYS = {
+    True: Key("fits", "--compute", "filled"),
+    None: Key("may fit", "--comm", "open"),
+    False: Key("does not fit", "--compute", "open"),
+}
 
 
 def write_front(front: Front, path: str | os.PathLike[str]) -> None:
@@ -84,7 +88,7 @@ def front_plot(front: Front) -> Plot:
                 "marker": {
                     "size": 11,
                     "color": "--compute" if fits else "--page",
-                    "line": {"width": 2, "color": "--compute"},
+                    "line": {"width": 2, "color": _KEYS[fits].colour},
                 },
                 "hovertemplate": "%{hovertext}<extra></extra>",
             }
@@ -151,7 +155,7 @@ def _table(front: Front) -> Table:
             duration(cost.step_seconds, slowest),
             size(cost.peak_bytes, largest),
             ratio(100 * cost.peak_bytes / max(front.memory_bytes, 1), "{:.0f}%"),
-            text("yes" if plan.fits else "no"),
+            text({True: "yes", False: "no", None: "perhaps"}[plan.fits]),
             text(name),
             text("; ".join(map(str, plan.decisions))),
             text(", ".join(front.marks(plan))),

@@ -13,6 +13,8 @@ from shardwright.spmd.collectives import local_bytes
 if TYPE_CHECKING:
     from shardwright.plan import Plan
 
+_FITS = {True: "✓ fits", False: "✗ does not fit", None: "? may fit: too close to the limit to tell"}
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -32,7 +34,8 @@ class Headline:
     device: str
     devices: int
     axes: tuple[Axis, ...]
-    fits: bool
+    fits: bool | None
+    fits_words: str
     peak: str
     limit: str
     memory_part: float
@@ -52,7 +55,9 @@ def make_headline(plan: Plan) -> Headline:
     estimate, mesh, program = plan.estimate, plan.partitioned.mesh, plan.analysis.program
     called = common_names(plan)
     held = [(program.values[a.value].bytes, plan.partitioned.values[a.value]) for a in program.arguments]
-    step, limit = estimate.step_seconds, estimate.limit_bytes
+    step, limit, peak = estimate.step_seconds, estimate.limit_bytes, estimate.peak_bytes
+    if plan.fits_by == "compiler" and plan.verdict is not None and plan.verdict.peak_bytes is not None:
+        peak = plan.verdict.peak_bytes
     return Headline(
         function=program.name,
         device=plan.device.name,
@@ -61,10 +66,11 @@ def make_headline(plan: Plan) -> Headline:
             Axis(number, name, size, called.get(name, ()))
             for number, (name, size) in enumerate(zip(mesh.names, mesh.sizes, strict=True))
         ),
-        fits=estimate.fits,
-        peak=human_bytes(estimate.peak_bytes),
+        fits=plan.fits,
+        fits_words=_FITS[plan.fits] + (", says the compiler" if plan.fits_by == "compiler" else ""),
+        peak=human_bytes(peak),
         limit=human_bytes(limit),
-        memory_part=min(estimate.peak_bytes / limit, 1.0) if limit else 1.0,
+        memory_part=min(peak / limit, 1.0) if limit else 1.0,
         step=seconds_text(step),
         compute=seconds_text(estimate.compute_seconds),
         comm=seconds_text(estimate.comm_seconds),

@@ -68,8 +68,11 @@ def verify_compiled(
     target.check(math.prod(plan.mesh.values()))
     require_compiler(target.platform)
     exported, _ = plan.export(target.platform)
-    found = compile_exported(exported, plan.mesh, target, plan.donate, timeout_seconds, compiler_options, keep)
     same = plan.device.name == target.device.name
+    options = {**(plan.compiler_options if same else {}), **(compiler_options or {})}
+    found = compile_exported(exported, plan.mesh, target, plan.donate, timeout_seconds, options, keep)
+    if same:
+        found |= within(found, plan.memory_bytes, plan.device.usable_bytes)
     return CompilerVerdict.of(on, found, plan.estimate if same else None)
 
 
@@ -121,12 +124,25 @@ def compile_exported(
     return {**found, **memory_figures(found["memory"], target), **program_figures(program, mesh_axes, target)}
 
 
+def within(found: Mapping[str, Any], asked_bytes: int, device_bytes: int) -> dict[str, Any]:
+    """Figures of a compilation judged by the limit that was asked for, where a device has more."""
+    asked = asked_bytes if asked_bytes < device_bytes else None
+    if found.get("fits") is False:
+        return {"asked_bytes": asked, "limit_bytes": device_bytes} if asked is not None else {}
+    if "compile_seconds" not in found or found.get("peak_bytes") is None:
+        return {}
+    return {"fits": found["peak_bytes"] <= asked_bytes, "asked_bytes": asked}
+
+
+def compiler_installed(platform: str) -> bool:
+    """Whether the package with a platform's compiler is installed; that of CPUs always is."""
+    return platform not in _EXTRAS or any(importlib.util.find_spec(package) for package in _EXTRAS[platform][1])
+
+
 def require_compiler(platform: str) -> None:
     """Raise ``CompilerMissingError`` where the package with a platform's compiler is not installed."""
-    if platform not in _EXTRAS:
-        return
-    extra, packages = _EXTRAS[platform]
-    if not any(importlib.util.find_spec(package) for package in packages):
+    if not compiler_installed(platform):
+        extra, _ = _EXTRAS[platform]
         raise CompilerMissingError(
             f"compiling for {extra.upper()} needs a package that is not installed: pip install 'shardwright[{extra}]'."
         )

@@ -66,9 +66,9 @@ class CompilerVerdict(Verdict):
     """What a real compiler made of a plan, beside the plan's own estimate.
 
     Attributes:
-        fits: Whether it fits into the device's memory; None where nobody said.
+        fits: Whether it fits into what a device may hold, the limit that was asked for; None where nobody said.
         peak_bytes: The most that one device holds at a time: arguments, results, temporaries.
-        limit_bytes: What there is.
+        limit_bytes: What a device has.
         step_seconds: ``compute_seconds`` and ``comm_seconds`` one after the other; None where one is not known.
         compute_seconds: The compiler's own cycles (TPU only).
         comm_seconds: The compiled program's collectives on the device's links.
@@ -141,12 +141,20 @@ class CompilerVerdict(Verdict):
 def _message(found: Mapping[str, Any]) -> str:
     if "crash" in found:
         return str(found["crash"])
-    peak, limit = found.get("peak_bytes"), found.get("limit_bytes")
+    peak, limit, asked = found.get("peak_bytes"), found.get("limit_bytes"), found.get("asked_bytes")
+    has = "" if limit is None else f"a device has {_gib(limit)}"
+    if asked is not None:
+        has = f"no more than {_gib(asked)} may be taken" + (
+            f" of a device's {_gib(limit)}" if limit is not None else ""
+        )
     if found.get("fits") is False:
         needs = f"it needs {_gib(peak)}" if peak is not None else "it needs more memory than there is"
-        return f"{needs}, but a device has {_gib(limit)}" if limit is not None else needs
+        return f"{needs}, but {has}" if has else needs
     message = "it compiles" if peak is None else f"it compiles and takes {_gib(peak)}"
-    message += f" of a device's {_gib(limit)}" if peak is not None and limit is not None else ""
+    if peak is not None and asked is not None:
+        message += f" of the {_gib(asked)} that it may take"
+    elif peak is not None and limit is not None:
+        message += f" of a device's {_gib(limit)}"
     if forced := found.get("involuntary", ()):
         tensors = "1 tensor is" if len(forced) == 1 else f"{len(forced)} tensors are"
         message += f"; {tensors} gathered whole to be resharded, the largest {forced[0].shape} at {forced[0].source}"

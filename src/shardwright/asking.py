@@ -1,0 +1,203 @@
+"""Plans too close to the limit of memory for the estimate to tell: the compiler asked, where it is installed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from shardwright._progress import compile_bar
+from shardwright.compiler.margins import Margin
+from shardwright.devices import Device
+from shardwright.devices.targets import target_of
+from shardwright.errors import CompilerMissingError, MeshError, PlanError
+from shardwright.plan import Plan
+from shardwright.spmd import State
+from shardwright.verify.compile import compiler_installed, require_compiler, verify_compiled
+from shardwright.verify.report import CompilerVerdict
+
+MOST_ASKED = 4
+"""Compilations, at most: each takes seconds to minutes."""
+_TIMEOUT_SECONDS = 600.0
+_ABOUT_AS_FAST = 0.01
+"""A plan that surely fits and is slower by no more than this is taken without asking."""
+_WORTH_ASKING = 0.03
+"""Where a plan fits, the compiler is asked about one that is faster only if it is faster by this."""
+
+
+def whom_to_ask(device: Device, devices: int, ask_compiler: bool | None) -> str | None:
+    """The target whose compiler decides where the estimate cannot; None where there is nobody to ask.
+
+    With ``ask_compiler=True`` there must be somebody; with None, only where the compiler is installed.
+    """
+    if ask_compiler is False:
+        return None
+    target = target_of(device, devices)
+    if target is None:
+        if ask_compiler:
+            raise PlanError(f"no compiler is known for {devices} × {device.name}, so ask_compiler=True cannot be done.")
+        return None
+    if ask_compiler:
+        require_compiler(target.platform)
+    return target.name if compiler_installed(target.platform) else None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan by its figures; ``make`` makes it."""
+
+    step_seconds: float
+    needed_bytes: int
+    held_bytes: int
+    make: Callable[[], Plan]
+
+    def at(self, rest: float) -> float:
+        """Bytes that it takes if what is no argument is so many times the estimate."""
+        return self.held_bytes + rest * (self.needed_bytes - self.held_bytes)
+
+
+def candidate(plan: Plan, state: State | None = None, plan_of: Callable[[State], Plan] | None = None) -> Candidate:
+    """A plan; or, of a state that its search met, another."""
+    if state is None or plan_of is None or state == plan.partitioned.state:
+        state, make = plan.partitioned.state, lambda: plan
+    else:
+        make = partial(plan_of, state)
+    cost = plan.costs.evaluate(state)
+    return Candidate(cost.step_seconds, cost.peak_bytes, plan.costs.held_bytes(state), make)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The plan that is best of those that fit, or of which nobody knows; or, with ``fits`` False, the smallest."""
+
+    plan: Plan
+    fits: bool | None
+
+
+def settle(
+    candidates: Sequence[Candidate], margin: Margin, limit_bytes: int, on: str | None, progress: bool | None
+) -> Settled:
+    """The fastest plan that fits: of those that surely do, or by the compiler's word.
+
+    ``candidates`` are plans that no other beats in both time and memory, the one that the search prefers among them
+    first. Without anybody to ask it is that one, unless another surely fits and is about as fast.
+    """
+    judged = [(c, margin.fits(c.needed_bytes, c.held_bytes, limit_bytes)) for c in candidates]
+    first, fits = judged[0]
+    if fits:
+        return Settled(first.make(), True)
+    sure = min((c for c, fit in judged if fit), key=lambda c: c.step_seconds, default=None)
+    if sure is not None and sure.step_seconds <= (1 + _ABOUT_AS_FAST) * first.step_seconds:
+        return Settled(sure.make(), True)
+    unknown = [c for c, fit in judged if fit is None]
+    if not unknown:
+        smallest = min(candidates, key=lambda c: c.needed_bytes)
+        return Settled(sure.make(), True) if sure is not None else Settled(smallest.make(), False)
+    if on is not None:
+        return _Asking(unknown, sure, margin, limit_bytes, on).settle(progress)
+    return Settled((first if fits is None else min(unknown, key=lambda c: c.needed_bytes)).make(), None)
+
+
+class _Asking:
+    """Asks about one plan after another; what the compiler says of one tells how far off the estimate of others is."""
+
+    def __init__(
+        self, unknown: Iterable[Candidate], sure: Candidate | None, margin: Margin, limit_bytes: int, on: str
+    ) -> None:
+        self.unknown, self.sure, self.margin, self.limit_bytes, self.on = list(unknown), sure, margin, limit_bytes, on
+        self.rest = 1.0
+        self.taken: tuple[Candidate, Plan] | None = None
+        self.refused: list[tuple[Candidate, Plan]] = []
+        self.unanswered: list[Plan] = []
+
+    def settle(self, progress: bool | None) -> Settled:
+        with compile_bar(progress, MOST_ASKED, self.on) as tick:
+            for _ in range(MOST_ASKED):
+                candidate = self._next()
+                if candidate is None:
+                    break
+                self.unknown.remove(candidate)
+                tick(self._ask(candidate))
+        if self.taken is not None:
+            return Settled(self.taken[1], True)
+        if self.sure is not None:
+            return Settled(self.sure.make(), True)
+        if self.unanswered:
+            return Settled(self.unanswered[-1], None)
+        return Settled(min(self.refused, key=lambda pair: pair[0].needed_bytes)[1], False)
+
+    def _next(self) -> Candidate | None:
+        """The fastest that would fit if its estimate were as far off as the last; where there is none, the smallest."""
+        best = self.taken[0] if self.taken is not None else self.sure
+        worth = [c for c in self.unknown if best is None or c.step_seconds < (1 - _WORTH_ASKING) * best.step_seconds]
+        likely = [c for c in worth if c.at(self.rest) <= self.limit_bytes]
+        if likely:
+            return min(likely, key=lambda c: c.step_seconds)
+        if best is not None or not worth:
+            return None
+        smallest = min(worth, key=lambda c: c.at(self.rest))
+        least = min((c.at(self.rest) for c, _ in self.refused), default=None)
+        return smallest if least is None or smallest.at(self.rest) < (1 - _ABOUT_AS_FAST) * least else None
+
+    def _ask(self, candidate: Candidate) -> Plan:
+        plan = asked(candidate.make(), self.on)
+        verdict = plan.verdict
+        assert verdict is not None
+        rest = candidate.needed_bytes - candidate.held_bytes
+        if verdict.peak_bytes is not None and rest > 0:
+            self.rest = (verdict.peak_bytes - candidate.held_bytes) / rest
+        if verdict.fits is None:
+            self.unanswered.append(plan)
+        elif verdict.fits:
+            self.taken = candidate, plan
+        else:
+            self.refused.append((candidate, plan))
+        return plan
+
+
+def ask_along(plans: Sequence[Plan], on: str, progress: bool | None) -> tuple[Plan, ...]:
+    """Plans from the fastest to the smallest, with the compiler's word on those that decide which is fastest of all.
+
+    It is asked about the fastest of which nobody knows whether it fits, then about smaller ones, until one does.
+    """
+    out = list(plans)
+    sure = next((k for k, plan in enumerate(plans) if plan.fits), len(plans))
+    unknown = [k for k in range(sure) if plans[k].fits is None]
+    if not unknown:
+        return tuple(out)
+    candidates = {k: candidate(plans[k]) for k in unknown}
+    with compile_bar(progress, MOST_ASKED, on) as tick:
+        rest = 1.0
+        for left in range(MOST_ASKED, 0, -1):
+            limit_bytes = plans[0].memory_bytes
+            likely = [k for k in unknown if candidates[k].at(rest) <= limit_bytes] or unknown[-1:]
+            if not likely:
+                break
+            k = likely[0] if left > 1 else likely[-1]
+            out[k] = asked(plans[k], on)
+            tick(out[k])
+            verdict, needed = out[k].verdict, candidates[k].needed_bytes - candidates[k].held_bytes
+            if verdict is not None and verdict.peak_bytes is not None and needed > 0:
+                rest = (verdict.peak_bytes - candidates[k].held_bytes) / needed
+            # Only a faster plan can be better than one that fits, and only a smaller one fit where this one does not.
+            unknown = [other for other in unknown if (other < k if out[k].fits else other > k)]
+    return tuple(out)
+
+
+def asked(plan: Plan, on: str) -> Plan:
+    """A plan with what the compiler says of it; one that crashes or does not end has given no answer."""
+    try:
+        verdict = verify_compiled(plan, on, timeout_seconds=_TIMEOUT_SECONDS)
+    except (PlanError, MeshError, CompilerMissingError) as error:  # it does not know such devices
+        verdict = CompilerVerdict(on, False, str(error).rstrip("."))
+    return judged_plan(plan, verdict)
+
+
+def judged_plan(plan: Plan, verdict: CompilerVerdict) -> Plan:
+    """A plan with a verdict; what prices it is not made again."""
+    out = dataclasses.replace(plan, verdict=verdict)
+    for name in ("costs", "estimate"):
+        if name in plan.__dict__:
+            out.__dict__[name] = plan.__dict__[name]
+    return out
