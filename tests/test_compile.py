@@ -78,7 +78,7 @@ def check_data_parallel(found, devices):
     assert memory["alias_bytes"] >= PARAMETER_BYTES
     used = ("argument_bytes", "output_bytes", "temp_bytes", "generated_code_bytes")
     summed = sum(memory[name] for name in used) - memory["alias_bytes"]
-    assert found.peak_bytes == (memory["peak_bytes"] if found.on.startswith("tpu") else summed)
+    assert found.peak_bytes == (min(memory["peak_bytes"], summed) if found.on.startswith("tpu") else summed)
     assert set(found.counts) == {"all-reduce"}
     gradients = 2 * (devices - 1) / devices * PARAMETER_BYTES
     assert gradients <= found.bytes["all-reduce"] <= 1.01 * gradients
@@ -214,7 +214,7 @@ def test_two_nodes_of_gpus():
 def test_data_parallelism_on_cpus():
     found = planned().verify("cpu")
     check_data_parallel(found, 4)
-    assert found.fits is None
+    assert found.fits is True  # of what the host is taken to have
     assert (found.step_seconds, found.compute_seconds, found.comm_seconds) == (None, None, None)
     assert found.compile_seconds > 0
 

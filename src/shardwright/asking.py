@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +23,8 @@ MOST_ASKED = 4
 _TIMEOUT_SECONDS = 600.0
 _ABOUT_AS_FAST = 0.01
 """A plan that surely fits and is slower by no more than this is taken without asking."""
-_WORTH_ASKING = 0.03
-"""Where a plan fits, the compiler is asked about one that is faster only if it is faster by this."""
+_WORTH_ASKING, _ENOUGH_SECONDS = 0.03, 120.0
+"""Where a plan fits, the compiler is asked about a faster one only if it is faster by this, and not after so long."""
 
 
 def whom_to_ask(device: Device, devices: int, ask_compiler: bool | None) -> str | None:
@@ -112,10 +113,12 @@ class _Asking:
         self.unanswered: list[Plan] = []
 
     def settle(self, progress: bool | None) -> Settled:
+        started = time.perf_counter()
         with compile_bar(progress, MOST_ASKED, self.on) as tick:
             for _ in range(MOST_ASKED):
                 candidate = self._next()
-                if candidate is None:
+                late = time.perf_counter() - started > _ENOUGH_SECONDS
+                if candidate is None or (late and (self.taken or self.sure)):
                     break
                 self.unknown.remove(candidate)
                 tick(self._ask(candidate))
