@@ -22,8 +22,10 @@ def read(path):
 def test_a_pad_between_entries_is_wrong_where_its_operand_is_whole_and_the_table_knows(tmp_path):
     rows, page = tmp_path / "rows.jsonl", tmp_path / "page.md"
     only = "pad low=0 high=1 interior=1 14x6"
-    said = python("-m", "benchmarks.miscompiled", "--rows", str(rows), "--only", only, "--write", str(page))
-    found = read(rows)
+    said = python("-m", "benchmarks.miscompiled", "--rows", str(rows), "--only", only, "--plans", "--write", str(page))
+    plans = [row for row in read(rows) if row["key"].startswith("plan of ")]
+    assert plans and {row["verdict"] for row in plans} == {"right"}
+    found = [row for row in read(rows) if row not in plans]
     assert {row["verdict"] for row in found if row["where"] == "both"} == {"right"}
     split_in_the_end = [row for row in found if row["where"] == "result" and "->a." in row["key"]]
     assert split_in_the_end and all(row["verdict"] != "right" for row in split_in_the_end)
