@@ -209,3 +209,34 @@ def test_one_tap_on_an_image_that_is_spread_out_and_moved():
     args = f32(4, 6, 1), f32(1, 1, 1)
     plan = sw.evaluate(fn, *args, mesh={"a": 4}, decisions=[("a", "x[0]")])
     assert max(differences(fn, args, plan)) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("size", "taps", "padding", "gap", "dilation", "parts"),
+    [(4, 3, (1, 2), 2, 2, 2), (3, 3, (1, 0), 3, 1, 3), (8, 3, (1, 2), 2, 1, 4)],
+)
+def test_an_image_that_is_spread_out_in_parts(size, taps, padding, gap, dilation, parts):
+    """Parts of the result may begin between two entries of the image."""
+
+    def fn(x, w):
+        out = lax.conv_general_dilated(
+            x, w, (1,), [padding], (gap,), (dilation,), dimension_numbers=("NHC", "HIO", "NHC")
+        )
+        return jnp.tanh(out)
+
+    args = f32(2, size, 3), f32(taps, 3, 2)
+    plan = sw.evaluate(fn, *args, mesh={"a": parts}, decisions=[("a", "x[1]")])
+    assert max(differences(fn, args, plan)) < 1e-5
+
+
+def test_sums_over_the_image_in_groups_of_features():
+    """The gradient by the kernel of a convolution with groups of the batch has groups of features."""
+    numbers = ("NHC", "HIO", "NCH")
+    fn = jax.grad(
+        lambda w, x: jnp.sum(
+            jnp.sin(lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=numbers, batch_group_count=4))
+        )
+    )
+    args = f32(2, 1, 4), f32(4, 8, 1)
+    plan = sw.evaluate(fn, *args, mesh={"a": 2, "b": 2}, decisions=[("a", "x[1]")])
+    assert max(differences(fn, args, plan)) < 1e-5

@@ -43,6 +43,10 @@ class Site:
         for shape, dims in zip(self.shapes, self.tensors, strict=True):
             yield from (size for size, factors in zip(shape, dims, strict=True) if factors[:1] == (factor,))
 
+    def evenly(self, factors: Iterable[int]) -> Iterable[tuple[int, int]]:
+        """Factors with the largest size that divides all dimensions that have them."""
+        return [(f, gcd(*self.sizes(f))) for f in factors]
+
 
 @dataclass(frozen=True)
 class Forbidden:
@@ -80,7 +84,7 @@ class Miscompiled:
         instead: what a plan does.
         evidence: where it was seen, and with which versions.
         whole: the factors that must not be split at all.
-        exact: the factors that are split only by axes that divide every dimension that has them.
+        exact: factors, each with the size that axes must divide to split it.
         apart: pairs of factors that must not be split at once.
         spread: factors that are split only while every axis of the mesh splits something of the op.
         guarded: factors that are right where operands and results are split alike, but not where the compiler is left
@@ -94,7 +98,7 @@ class Miscompiled:
     instead: str
     evidence: str
     whole: Factors = _none
-    exact: Factors = _none
+    exact: Pairs = _none
     apart: Pairs = _none
     spread: Factors = _none
     guarded: Factors = _none
@@ -135,9 +139,9 @@ class Convolution:
         return all(1 in pair for pair in zip(self.taps, places, strict=True))
 
     @property
-    def features_first(self) -> bool:
-        """Whether a tensor has its features before its batch."""
-        return any(dims[1] < dims[0] for dims in (self.image, self.result))
+    def transposes(self) -> bool:
+        """Whether the result has its batch, features and image in another order."""
+        return self.image != self.result
 
 
 def _image_and_features(site: Site) -> Iterable[tuple[int, int]]:
@@ -148,7 +152,7 @@ def _grouped_features(site: Site) -> Iterable[int]:
     convolution = Convolution(site)
     if convolution.feature_groups == 1:
         return ()
-    return convolution.features if convolution.is_a_product or convolution.features_first else ()
+    return convolution.features if convolution.is_a_product or convolution.transposes else ()
 
 
 def _grouped_sums(site: Site) -> Iterable[int]:
@@ -162,8 +166,9 @@ def _batch_groups(site: Site) -> Iterable[int]:
     return {f for dims in site.tensors for dim in dims for f in dim} - site.halo - site.reduction
 
 
-def _batch_grouped_sums(site: Site) -> Iterable[int]:
-    return site.reduction if Convolution(site).batch_groups > 1 else ()
+def _sums_in_groups(site: Site) -> Iterable[int]:
+    convolution = Convolution(site)
+    return site.reduction if max(convolution.feature_groups, convolution.batch_groups) > 1 else ()
 
 
 def _cut_within_a_step(site: Site) -> Iterable[int]:
@@ -172,6 +177,16 @@ def _cut_within_a_step(site: Site) -> Iterable[int]:
     for d, taps, before, step in zip(convolution.image[2:], convolution.taps, low, dilation, strict=True):
         if before % step and (before < 0 or taps == 1):
             yield site.of(0, d)
+
+
+def _steps(site: Site) -> Iterable[tuple[int, int]]:
+    """Dimensions of an image with gaps, and how many whole gaps the windows go over, if that is a number."""
+    convolution, given = Convolution(site), site.attributes
+    dims = zip(convolution.image[2:], convolution.result[2:], strict=True)
+    for (d, e), gap, stride in zip(dims, given["lhs_dilation"], given["window_strides"], strict=True):
+        if gap > 1:
+            steps, rest = divmod(site.shapes[2][e] * stride, gap)
+            yield site.of(0, d), 1 if rest else gcd(steps, *site.sizes(site.of(0, d)))
 
 
 def _sliced(site: Site) -> Iterable[int]:
@@ -213,7 +228,7 @@ TABLE: tuple[Miscompiled, ...] = (
         apart=_image_and_features,
     ),
     Miscompiled(
-        name="features of a grouped convolution with one tap, or with its features before its batch",
+        name="features of a grouped convolution with one tap, or in another order than its result's",
         kinds=frozenset({"convolution"}),
         what="other numbers, no program, or a failed check of the partitioner",
         instead="features are whole at such a convolution: its batch and image can be split",
@@ -237,13 +252,13 @@ TABLE: tuple[Miscompiled, ...] = (
         whole=_batch_groups,
     ),
     Miscompiled(
-        name="sums of a convolution with groups of the batch over some of the axes",
+        name="sums of a convolution with groups, over some of the axes",
         kinds=frozenset({"convolution"}),
         what="sums that are too large by the number of devices on the other axes: data parallelism on the first of two "
         "axes doubles the gradients of a depthwise convolution where the second has two devices",
         instead="the sums are split over all axes, or over none",
         evidence=_MATRIX + "; plain jax.jit with the batch on one of two axes shows it, jaxlib 0.10.2 and 0.12.0",
-        spread=_batch_grouped_sums,
+        spread=_sums_in_groups,
     ),
     Miscompiled(
         name="an image that is spread out, and cut or moved within a step",
@@ -255,13 +270,21 @@ TABLE: tuple[Miscompiled, ...] = (
         whole=_cut_within_a_step,
     ),
     Miscompiled(
+        name="an image that is spread out, in parts that begin within a step",
+        kinds=frozenset({"convolution"}),
+        what="other numbers where a part of the result does not begin at an entry of the image",
+        instead="axes divide the steps; else the image is whole along that dimension",
+        evidence="docs/benchmarks/random_programs.md, tests/test_miscompiled.py",
+        exact=_steps,
+    ),
+    Miscompiled(
         name="uneven updates of a scatter",
         kinds=frozenset({"scatter"}),
         what="updates that are padding among the others, on a mesh with further axes; and where each batch has indices "
         "of its own that have no sign, as the gradient of a sort has, a failed check of the partitioner",
         instead="updates and indices are split by axes that divide them",
         evidence=_MATRIX + ", tests/test_miscompiled.py",
-        exact=lambda site: site.reduction | _of_indices(site),
+        exact=lambda site: site.evenly(site.reduction | _of_indices(site)),
     ),
     Miscompiled(
         name="a Fourier transform along what is split",
@@ -279,14 +302,6 @@ TABLE: tuple[Miscompiled, ...] = (
         instead="the index is clamped first",
         evidence="tests/test_miscompiled.py; plain jax.jit with a sharding constraint shows it, jaxlib 0.10.2 only",
         guarded=_sliced,
-    ),
-    Miscompiled(
-        name="a Fourier transform that is cut afterwards",
-        kinds=frozenset({"fft"}),
-        what="no program on CPU (fft_thunk.cc), where the result is split along a dimension that is transformed",
-        instead="the result is made whole and cut afterwards",
-        evidence=_MATRIX,
-        guarded=lambda site: (site.of(0, d) for d in range(len(site.shapes[0]))),
     ),
     Miscompiled(
         name="a pad of what is whole",
@@ -344,13 +359,14 @@ def forbid(site: Site) -> Forbidden:
     spread: set[int] = set()
     records: list[str] = []
     for record in _BY_KIND.get(site.kind, ()):
-        own_whole, own_exact = set(record.whole(site)) - {-1}, set(record.exact(site)) - {-1}
+        own_whole = set(record.whole(site)) - {-1}
+        own_exact = {f: size for f, size in record.exact(site) if f >= 0}
         own_spread = set(record.spread(site)) - {-1}
         own_apart = {(a, b) for a, b in record.apart(site) if a != b and -1 not in (a, b)}
         if own_whole or own_exact or own_apart or own_spread or any(f >= 0 for f in record.guarded(site)):
             spread |= own_spread
             whole |= own_whole
-            exact |= {f: gcd(*site.sizes(f)) for f in own_exact}
+            exact |= {f: gcd(size, exact.get(f, 0)) for f, size in own_exact.items()}
             apart |= {(min(pair), max(pair)) for pair in own_apart}
             records.append(record.name)
     return Forbidden(
