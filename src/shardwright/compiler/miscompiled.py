@@ -166,9 +166,21 @@ def _batch_groups(site: Site) -> Iterable[int]:
     return {f for dims in site.tensors for dim in dims for f in dim} - site.halo - site.reduction
 
 
-def _sums_in_groups(site: Site) -> Iterable[int]:
+def _sums_over_windows(site: Site) -> Iterable[int]:
+    """Summed factors of windows, and in groups all that are summed."""
     convolution = Convolution(site)
-    return site.reduction if max(convolution.feature_groups, convolution.batch_groups) > 1 else ()
+    if max(convolution.feature_groups, convolution.batch_groups) > 1:
+        return site.reduction
+    windows = {
+        f for t, dims in ((0, convolution.image), (1, convolution.kernel)) for d in dims[2:] for f in site.tensors[t][d]
+    }
+    return site.reduction & windows
+
+
+def _sums_of_one_operand(site: Site) -> Iterable[int]:
+    """Summed factors that do not lead a dimension of both operands."""
+    images, kernels = ({f for dim in site.tensors[t] for f in dim[:1]} for t in (0, 1))
+    return site.reduction - (images & kernels)
 
 
 def _cut_within_a_step(site: Site) -> Iterable[int]:
@@ -252,13 +264,21 @@ TABLE: tuple[Miscompiled, ...] = (
         whole=_batch_groups,
     ),
     Miscompiled(
-        name="sums of a convolution with groups, over some of the axes",
+        name="sums of which one operand alone is split",
         kinds=frozenset({"convolution"}),
-        what="sums that are too large by the number of devices on the other axes: data parallelism on the first of two "
-        "axes doubles the gradients of a depthwise convolution where the second has two devices",
+        what="other numbers",
+        instead="what is summed is split in both operands, or whole",
+        evidence="docs/benchmarks/random_programs.md, tests/test_miscompiled.py",
+        whole=_sums_of_one_operand,
+    ),
+    Miscompiled(
+        name="sums over windows, or in groups, over some of the axes",
+        kinds=frozenset({"convolution"}),
+        what="sums that are too large by the number of devices on the other axes: where an image is split "
+        "by one of two axes, gradients of kernels come out doubled",
         instead="the sums are split over all axes, or over none",
         evidence=_MATRIX + "; plain jax.jit with the batch on one of two axes shows it, jaxlib 0.10.2 and 0.12.0",
-        spread=_sums_in_groups,
+        spread=_sums_over_windows,
     ),
     Miscompiled(
         name="an image that is spread out, and cut or moved within a step",
@@ -293,6 +313,14 @@ TABLE: tuple[Miscompiled, ...] = (
         instead="the result is made whole there and cut afterwards",
         evidence="tests/test_miscompiled.py; jaxlib 0.10.2",
         whole=lambda site: [site.of(t, -1 - d) for d in range(len(site.attributes["fft_length"])) for t in (0, 1)],
+    ),
+    Miscompiled(
+        name="uneven indices of a gather",
+        kinds=frozenset({"gather"}),
+        what="other entries, on a mesh with further axes",
+        instead="indices are split by axes that divide them",
+        evidence="docs/benchmarks/random_programs.md",
+        exact=lambda site: site.evenly({f for factors in site.tensors[1] for f in factors}),
     ),
     Miscompiled(
         name="a dynamic slice that is cut again",
