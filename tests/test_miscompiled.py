@@ -245,11 +245,13 @@ def test_sums_over_the_image_in_groups_of_features():
 @pytest.mark.parametrize(
     ("taps", "stride", "padding"), [(3, 1, "SAME"), (3, 2, "SAME"), (2, 2, "VALID"), (3, 3, "VALID")]
 )
-@pytest.mark.parametrize("dimensions", [["x[0]"], ["x[1]"], ["w[0]"], ["x[1]", "x[2]"]])
+@pytest.mark.parametrize(
+    "dimensions", [["x[0]"], ["x[1]"], ["w[0]"], ["x[1]", "x[2]"], ["x[1]", "w[3]"], ["x[1]", "x[3]"]]
+)
 def test_gradients_of_kernels_on_some_of_the_axes(taps, stride, padding, dimensions):
     """Sums over the image are counted once for each device of an axis that splits nothing."""
     fn = jax.grad(lambda w, x: jnp.sum(jnp.sin(convolution(x, w, 1, stride=stride, padding=padding))))
-    args = f32(taps, taps, 3, 5), f32(4, 12, 12, 3)
+    args = f32(taps, taps, 4, 6), f32(4, 12, 12, 4)
     mesh = {"a": 2, "b": 2, "c": 2}
     plan = sw.evaluate(fn, *args, mesh=mesh, decisions=list(zip(mesh, dimensions, strict=False)))
     assert max(differences(fn, args, plan)) < 1e-5

@@ -54,8 +54,8 @@ class Forbidden:
 
     ``whole`` are factors that no axis may split. ``exact`` pairs a factor with the size that axes must divide to split
     it. ``apart`` are pairs of factors that are not split at once, ``spread`` factors that are split only while every
-    axis of the mesh splits something. ``records`` names those that apply; where there are any, the compiler is told
-    exactly how the op runs.
+    axis of the mesh splits what is summed. ``records`` names those that apply; where there are any, the compiler is
+    told exactly how the op runs.
     """
 
     whole: frozenset[int] = frozenset()
@@ -86,7 +86,7 @@ class Miscompiled:
         whole: the factors that must not be split at all.
         exact: factors, each with the size that axes must divide to split it.
         apart: pairs of factors that must not be split at once.
-        spread: factors that are split only while every axis of the mesh splits something of the op.
+        spread: factors that are split only while every axis of the mesh splits what is summed.
         guarded: factors that are right where operands and results are split alike, but not where the compiler is left
             to split the one and not the other.
 

@@ -35,7 +35,7 @@ class Rule:
 
     What the compiler gets wrong is part of the rule, too: ``exact`` pairs a factor with the size that axes must divide
     to split it, ``apart`` are pairs of factors that are not split at once, ``spread`` factors that are split only while
-    every axis splits something, and ``records`` names what says so in the table of ``compiler/miscompiled.py``.
+    every axis splits what is summed, and ``records`` names what says so in the table of ``compiler/miscompiled.py``.
     """
 
     sizes: tuple[int, ...]
@@ -55,7 +55,9 @@ class Rule:
         chosen = set(factors)
         if any(a in chosen and b in chosen for a, b in self.apart):
             return False
-        return chosen.isdisjoint(self.spread) or all(f >= 0 or n == 1 for f, n in zip(factors, sizes, strict=True))
+        if chosen.isdisjoint(self.spread):
+            return True
+        return all(f in self.reduction or n == 1 for f, n in zip(factors, sizes, strict=True))
 
     @cached_property
     def divisors(self) -> Mapping[int, int]:
