@@ -255,3 +255,26 @@ def test_gradients_of_kernels_on_some_of_the_axes(taps, stride, padding, dimensi
     mesh = {"a": 2, "b": 2, "c": 2}
     plan = sw.evaluate(fn, *args, mesh=mesh, decisions=list(zip(mesh, dimensions, strict=False)))
     assert max(differences(fn, args, plan)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("layout", "x", "w", "dimension", "options"),
+    [
+        (
+            ("NCH", "OIH", "NHC"),
+            (6, 3, 4),
+            (2, 3, 3),
+            "x[2]",
+            {"padding": [(1, 2)], "lhs_dilation": (2,), "rhs_dilation": (2,)},
+        ),
+        (("HNC", "OIH", "NCH"), (8, 4, 2), (2, 1, 3), "x[2]", {"padding": "SAME", "feature_group_count": 2}),
+        (("NCH", "HIO", "HNC"), (4, 2, 8), (3, 1, 2), "x[1]", {"padding": "SAME", "feature_group_count": 2}),
+    ],
+)
+def test_convolutions_whose_image_and_result_are_laid_out_differently(layout, x, w, dimension, options):
+    def fn(x, w):
+        return lax.conv_general_dilated(x, w, (1,), dimension_numbers=layout, **options)
+
+    args = f32(*x), f32(*w)
+    plan = sw.evaluate(fn, *args, mesh={"a": 2}, decisions=[("a", dimension)])
+    assert max(differences(fn, args, plan)) < 1e-5
