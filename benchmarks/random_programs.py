@@ -90,16 +90,19 @@ def document(rows: list[Row], by_hand: str) -> str:
         lines.append(f"| {kind} | {len(these):,} | {gradients:,} | {equal:,} |")
     lines += ["", "## Not equal", ""]
     others = [row for row in rows if row["verdict"] != "ok"]
-    lines += [f"- case {row['case']}, plan {row['plan']}: {row['verdict']}; {row.get('message', '')}" for row in others]
+    for row in others:
+        words = " ".join(row.get("message", "").split())
+        lines.append(f"- case {row['case']}, plan {row['plan']}: {row['verdict']}; {words}")
     lines += ["" if others else "None.\n", made_on(rows), "", BY_HAND, "", by_hand]
     return "\n".join(lines) + "\n"
 
 
 def made_on(rows: list[Row]) -> str:
     versions = ", ".join(sorted({f"jaxlib {row['jaxlib']}" for row in rows if "jaxlib" in row}))
+    codes = ", ".join(f"{code} ({count:,})" for code, count in Counter(row["code"] for row in rows).most_common())
     return (
-        f"{date.today()}, shardwright {sw.__version__}, {versions}. Made by `python -m benchmarks.random_programs "
-        "--count … --rows … --write docs/benchmarks/random_programs.md`."
+        f"{date.today()}, shardwright {sw.__version__}, {versions}; plans by commit: {codes}. "
+        "Made by `python -m benchmarks.random_programs --count … --rows … --write docs/benchmarks/random_programs.md`."
     )
 
 

@@ -304,3 +304,10 @@ def test_a_size_that_reshapes_change_too_is_not_priced():
     plan = sw.evaluate(merged, f32(64, 16), f32(16, 192), mesh={"x": 4}, device="tpu-v5e", decisions=[("x", "w[1]")])
     assert plan.in_specs[1] == P(None, "x")
     assert not plan.explain("w").uneven
+
+
+def test_what_is_empty_is_not_split():
+    """jaxlib 0.10.2 hands an empty result out whole, whatever sharding is asked for, and JAX cannot put it together."""
+    plan = sw.evaluate(jnp.tanh, f32(0, 4), mesh={"x": 2}, decisions=[("x", "x[1]")])
+    assert plan.out_specs == P()
+    assert np.asarray(plan.jit()(np.zeros((0, 4), np.float32))).shape == (0, 4)
