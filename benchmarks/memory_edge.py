@@ -27,7 +27,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from ecosystem import ENVIRONMENTS, MODELS
 from ecosystem.environments import environment
-from memory_edge_page import page, write_margins
+from memory_edge_page import distinct, page, write_margins
 
 _CHILD = """
 import sys
@@ -66,6 +66,8 @@ CASES = [
     Case("mlp-bf16", "mlp", sizes={"layers": 6, "width": 4096, "inputs": 4096, "dtype": "bfloat16"}),
     Case("mlp-deep", "mlp", EIGHT, {"layers": 12, "width": 2048, "inputs": 2048, "outputs": 256}),
     Case("mlp-wide", "mlp", {"data": 2, "model": 4}, {"layers": 3, "width": 24576}),
+    Case("mlp-narrow", "mlp", sizes={"layers": 8, "width": 2048, "outputs": 2048}),
+    Case("mlp-bf16-deep", "mlp", EIGHT, {"layers": 10, "dtype": "bfloat16"}, parts=FEW),
     Case("itx", "itx", FOUR_FOUR),
     Case("itx-long", "itx", {"data": 2, "model": 8}, {"context": 8192, "layers": 16}, parts=FEW),
     Case("gpt", "gpt", FOUR_FOUR, {"layers": 8, "width": 1024, "heads": 8, "kv_heads": 8, "hidden": 4096}),
@@ -141,7 +143,7 @@ def main() -> None:
         missing = [part for part in case.parts if (case.name, part) not in have]
         if missing:
             run(case, missing, options.cache, options.rows, options.limit)
-    rows = [row for row in read(options.rows) if row["compiled_bytes"]]
+    rows = distinct(row for row in read(options.rows) if row["compiled_bytes"])
     if options.margins:
         write_margins(rows)
     if options.write:

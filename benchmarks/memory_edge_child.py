@@ -9,7 +9,7 @@ import importlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import jax
@@ -25,6 +25,8 @@ from shardwright.verify.compile import verify_compiled
 from shardwright.wish import Wish
 
 DEVICE = "tpu-v5e"
+NEAR = 0.1
+"""Of the limit: what is closer than this is at the edge."""
 _NEAR, _TRIES, _SIMULATIONS = 0.95, 4, 20
 """A plan is near enough to what it was sized for from this part of it on; so many sizes are tried, each by a search of
 so many simulations."""
@@ -88,6 +90,9 @@ def at_edge(task: Task, traced: Traced, changed: Dimension | None, part: float, 
         plan = plan_at(None)
     else:
         size, plan = sized(plan_at, first or changed.size, shape.devices, limit_bytes)
+    needed = plan.estimate_cost.peak_bytes
+    if abs(needed / device.usable_bytes - 1) > NEAR:  # no size comes near the limit, so the limit comes near the plan
+        plan = replace(plan, memory_bytes=int(needed / part))
     row = {"size": size, **figures(plan)}
     start = time.perf_counter()
     verdict = verify_compiled(plan, task.target, timeout_seconds=task.timeout_seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,6 @@ import shardwright as sw
 from shardwright.compiler.margins import FORWARD, KINDS, LOOPED, UNROLLED, Margin
 
 Row = dict[str, Any]
-NEAR = 0.1
-"""Of the limit: what is closer than this is at the edge."""
 WIDER = 1.05
 """Margins are wider than the extremes that were measured by this factor."""
 FEWEST = 3
@@ -32,15 +30,19 @@ def rest(row: Row) -> float:
     return float((row["compiled_bytes"] - row["argument_bytes"]) / (row["estimate_bytes"] - row["argument_bytes"]))
 
 
-def limit_of(row: Row) -> float:
-    """The device's, where the plan is within 10% of it; or one that is."""
-    near = abs(row["estimate_bytes"] / row["limit_bytes"] - 1) <= NEAR
-    return float(row["limit_bytes"] if near else row["estimate_bytes"] / row["part"])
+def limit_of(row: Row) -> int:
+    """What a device may hold: all that it has, or what ``memory=`` said."""
+    return int(row["limit_bytes"])
 
 
 def taken(row: Row) -> bool:
     """By the compiler, within the limit."""
-    return bool(row["compiled_fits"]) and row["compiled_bytes"] <= limit_of(row)
+    return bool(row["compiled_fits"])
+
+
+def distinct(rows: Iterable[Row]) -> list[Row]:
+    """Without plans that were met twice under one limit."""
+    return list({(r["case"], r["size"], r["estimate_bytes"], r["limit_bytes"]): r for r in rows}.values())
 
 
 def program(row: Row) -> str:
