@@ -318,6 +318,7 @@ def test_verify_judges_by_the_limit_that_was_asked_for():
 
 
 @needs_tpu
+@pytest.mark.slow
 def test_the_real_compiler_decides(smallest):
     plan = planned(int(0.95 * smallest.estimate.peak_bytes))
     assert plan.fits is True and plan.fits_by == "compiler"
