@@ -237,7 +237,13 @@ ENTRY %main (p: bf16[1024]) -> bf16[4096] {
   ROOT %ag = bf16[4096]{0} all-gather(%p), replica_groups=[4,4]<=[16], backend_config={"estimated_cycles":"1500000"}
 }
 """
-    memory = {"argument_bytes": 1, "output_bytes": 1, "alias_bytes": 0, "temp_bytes": 1, "generated_code_bytes": 0}
+    memory = {
+        "argument_bytes": 1,
+        "output_bytes": 1,
+        "alias_bytes": 0,
+        "temp_bytes": 3 * GIB,
+        "generated_code_bytes": 0,
+    }
     times = {"auto_seconds": 100.0, "again_seconds": 40.0, "auto_cpu_seconds": 150.0, "again_cpu_seconds": 60.0}
     found = xla_result.read_xla({**times, "memory": {**memory, "peak_bytes": GIB}}, hlo, "", replace(CASE, tight_gib=2))
     assert (found["search_seconds"], found["search_cpu_seconds"]) == (60.0, 90.0)
