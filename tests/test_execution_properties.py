@@ -8,7 +8,7 @@ import pytest
 from grammar import KINDS, program
 from grammar.batches import read_rows, run
 
-EXAMPLES = int(os.environ.get("SHARDWRIGHT_EXAMPLES", "48"))
+EXAMPLES = int(os.environ.get("SHARDWRIGHT_EXAMPLES", "32"))
 """Cases, of up to three plans each; ``benchmarks/random_programs.py`` runs thousands."""
 ROWS = os.environ.get("SHARDWRIGHT_ROWS")
 """A file of rows to go on from: what is done there is not run again."""
