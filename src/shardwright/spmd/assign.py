@@ -156,6 +156,7 @@ class Assigner:
         self.mesh, self.prices = mesh, prices
         self._all_ways: dict[tuple[int, Outlook], Ways | None] = {}
         self._some_ways: dict[tuple[int, Outlook, tuple[tuple[int, ...], ...]], Ways] = {}
+        self._each_way: dict[tuple[int, tuple[int, ...]], Way] = {}
         self._lines: dict[_Change, tuple[float, float]] = {}
         self._moves: dict[tuple[float, _Change], tuple[tuple[Move, ...], float]] = {}
 
@@ -219,13 +220,13 @@ class Assigner:
             own = tuple(every)
             choices = tuple(candidates(op, own, every, size, every) for size in self.mesh.sizes)
             few = math.prod(len(found) + 1 for found in choices) <= _MOST_WAYS
-            self._all_ways[kind] = self._make_ways(op, choices, shapes, problem.outlook) if few else None
+            self._all_ways[kind] = self._make_ways(op, choices, shapes, problem) if few else None
         ways = self._all_ways[kind]
         if ways is not None:
             return ways
         key = (*kind, problem.candidates)
         if key not in self._some_ways:
-            self._some_ways[key] = self._make_ways(op, problem.candidates, shapes, problem.outlook)
+            self._some_ways[key] = self._make_ways(op, problem.candidates, shapes, problem)
         return self._some_ways[key]
 
     def _make_ways(
@@ -233,11 +234,12 @@ class Assigner:
         op: Op,
         choices: tuple[tuple[int, ...], ...],
         shapes: Sequence[tuple[tuple[int, ...], str]],
-        outlook: Outlook,
+        problem: Problem,
     ) -> Ways:
+        shape_class, outlook, each = problem.shape_class, problem.outlook, self._each_way
         return Ways(
             [
-                self._way(op, factors, shapes)
+                each.get((shape_class, factors)) or self._way(op, shape_class, factors, shapes)
                 for factors in _combinations(op, choices, self.mesh)
                 if op.rule.allows(factors, self.mesh.sizes)
             ],
@@ -324,6 +326,7 @@ class Assigner:
     def _way(
         self,
         op: Op,
+        shape_class: int,
         factors: tuple[int, ...],
         shapes: Sequence[tuple[tuple[int, ...], str]],
     ) -> Way:
@@ -340,13 +343,14 @@ class Assigner:
             size = math.prod(shape) * bits_of(dtype) / 8 * padding(shape, sharding, self.mesh)
             touched += local_bytes(size, sharding, self.mesh)
         count = len(op.operands)
-        return Way(
+        found = self._each_way[shape_class, factors] = Way(
             factors,
             tuple(shardings[:count]),
             tuple(shardings[count:]),
             tuple(a for a, f in enumerate(factors) if f in rule.reduction),
             self.prices.work_seconds(op, shapes[0][1], split, touched),
         )
+        return found
 
 
 class _Change(NamedTuple):
