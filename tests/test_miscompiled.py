@@ -9,6 +9,7 @@ from jax import lax
 import shardwright as sw
 from programs import f32, i32
 from shardwright.compiler.miscompiled import TABLE
+from shardwright.frontend.stablehlo import stablehlo_program
 
 
 def differences(fn, args, plan):
@@ -278,3 +279,17 @@ def test_convolutions_whose_image_and_result_are_laid_out_differently(layout, x,
     args = f32(*x), f32(*w)
     plan = sw.evaluate(fn, *args, mesh={"a": 2}, decisions=[("a", dimension)])
     assert max(differences(fn, args, plan)) < 1e-5
+
+
+def test_a_convolution_that_names_no_window(tmp_path):
+    """Text of StableHLO leaves out what is as usual."""
+    file = tmp_path / "plain.mlir"
+    image, kernel, result = "tensor<8x16x16x8xf32>", "tensor<3x3x8x8xf32>", "tensor<8x14x14x8xf32>"
+    file.write_text(
+        f"func.func public @main(%x: {image}, %w: {kernel}) -> {result} {{\n"
+        "  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} "
+        f"{{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({image}, {kernel}) -> {result}\n"
+        f"  return %0 : {result}\n}}\n"
+    )
+    (op,) = stablehlo_program(file).ops
+    assert op.rule.records and op.rule.apart

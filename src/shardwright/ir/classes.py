@@ -138,23 +138,30 @@ def text_attribute(attributes: Any, name: str, default: str) -> str:
 def _site(name: str, attributes: Any, rule: Rule, shapes: Sequence[Shape]) -> Site:
     """An op as the table of what the compiler gets wrong looks at it."""
     found: dict[str, tuple[int, ...]] = {}
+    if name == "stablehlo.convolution":
+        found |= _convolution_dimensions(attributes["dimension_numbers"])
     for key in attributes:
         attribute = attributes[key]
         if isinstance(attribute, _jax.ir.IntegerAttr):
             found[key] = (int(attribute.value),)
         elif isinstance(attribute, _jax.ir.DenseI64ArrayAttr | _jax.ir.DenseIntElementsAttr):
             found[key] = tuple([int(attribute[i]) for i in range(len(attribute))])
-        elif key == "dimension_numbers" and name == "stablehlo.convolution":
-            found |= _convolution_dimensions(attribute)
     return Site(
         name.partition(".")[2], tuple(shapes), rule.tensors, len(rule.operands), rule.halo, rule.reduction, found
     )
 
 
 def _convolution_dimensions(attribute: Any) -> dict[str, tuple[int, ...]]:
-    """Of image, kernel and result: batch (of the kernel: input features), features, then the image's own."""
+    """Of image, kernel and result: batch (of the kernel: input features), features, then the image's own.
+
+    With them comes the window that a convolution has where it names none.
+    """
     n = _jax.stablehlo.ConvDimensionNumbers(attribute)
+    rank = len(n.input_spatial_dimensions)
     return {
+        "window_strides": (1,) * rank,
+        "padding": (0, 0) * rank,
+        "lhs_dilation": (1,) * rank,
         "input": (n.input_batch_dimension, n.input_feature_dimension, *n.input_spatial_dimensions),
         "kernel": (
             n.kernel_input_feature_dimension,
