@@ -222,7 +222,7 @@ def _of_indices(site: Site) -> frozenset[int]:
 
 
 def _overlapping_windows(site: Site) -> Iterable[int]:
-    windows, strides = site.attributes["window_dimensions"], site.attributes.get("window_strides")
+    windows, strides = (site.attributes.get(n, ()) for n in ("window_dimensions", "window_strides"))
     for d, window in enumerate(windows):
         if window > (strides[d] if strides else 1):
             yield from (site.of(t, d) for t in (0, 1, site.operands))
