@@ -115,14 +115,15 @@ def test_closed_over_constants_are_part_of_the_program():
     assert text == "a 4: x[0] result[0]\nb 8: x[1]\nc 8: result[1]"
 
 
-def test_a_shard_map_region_is_opaque():
+def test_the_inside_of_a_shard_map_is_part_of_the_program():
     def fn(x):
         y = jax.shard_map(lambda x: lax.psum(x, "data"), mesh=MESH, in_specs=P("data"), out_specs=P())(x * 2)
         return y + 1
 
     analysis = sw.analyse(fn, f32(128, 16))
-    assert [kind for kind, _, _ in analysis.opaque] == ["manual_computation"]
-    assert "a 128: x[0]" in found(fn, f32(128, 16))
+    assert not analysis.opaque
+    assert [op.kind for op in analysis.program.ops if op.region] == ["all_reduce"]
+    assert "b 16: x[1] result[1]" in found(fn, f32(128, 16))
 
 
 def test_sharding_constraints_of_the_user_pass_through_on_4096_devices():

@@ -6,6 +6,9 @@
   a StableHLO file (a lowering brings its own context).
 - ``jax._src.export._export._module_to_bytecode``: the form in which an ``Exported`` holds its module.
 - ``Lowered._lowering.compile_args["kept_var_idx"]``: which arguments are left in the module.
+- ``jax._src.mesh.thread_resources``: the mesh of a ``with mesh:`` around the caller, which has no public way to ask.
+- ``Traced.jaxpr``, and of its only equation ``params["in_shardings"]`` and ``["jaxpr"]``: the shardings that a function
+  was jitted with.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -25,6 +28,7 @@ from typing import Any
 
 import jax
 import jaxlib
+from jax.sharding import AbstractMesh, NamedSharding
 from jaxlib.version import __version__ as _jaxlib_version
 
 from shardwright.errors import ModuleError, UnsupportedJaxError
@@ -40,6 +44,7 @@ def _unsupported(missing: str) -> UnsupportedJaxError:
 
 
 try:
+    from jax._src import mesh as _mesh
     from jax._src.export import _export
     from jax._src.interpreters import mlir as _jax_mlir
     from jaxlib.mlir import ir, passmanager
@@ -47,11 +52,13 @@ try:
 
     _make_context = _jax_mlir.make_ir_context
     _export._module_to_bytecode  # noqa: B018 (is it there?)
+    _mesh.thread_resources.env.physical_mesh  # noqa: B018
 except (ImportError, AttributeError) as error:
     raise _unsupported(str(error)) from error
 
 __all__ = [
     "BYTECODE",
+    "ambient_mesh",
     "artifact_version",
     "bytecode",
     "chlo",
@@ -59,6 +66,7 @@ __all__ = [
     "installed_package_folders",
     "ir",
     "kept_arguments",
+    "own_shardings",
     "parse_module",
     "populate_rules",
     "portable",
@@ -134,6 +142,36 @@ def kept_arguments(lowered: jax.stages.Lowered) -> list[int]:
     except (AttributeError, KeyError, TypeError) as error:
         raise _unsupported(f"the arguments kept in a lowering ({error})") from error
     return sorted(kept)
+
+
+def ambient_mesh() -> AbstractMesh | None:
+    """The mesh that is set around the caller, by ``jax.set_mesh`` or by ``with mesh:``; None where there is none."""
+    abstract = jax.sharding.get_abstract_mesh()
+    if not abstract.empty:
+        return abstract
+    physical = _mesh.thread_resources.env.physical_mesh
+    return None if physical.empty else physical.abstract_mesh
+
+
+def own_shardings(traced: jax.stages.Traced) -> list[NamedSharding | None]:
+    """The ``in_shardings`` that a function was jitted with, of its flat arguments; None where it has none.
+
+    The function that is traced does nothing but call another one, if that was jitted with shardings of its own.
+    """
+    jaxpr: Any = traced.jaxpr.jaxpr
+    arguments = list(jaxpr.invars)
+    given: list[NamedSharding | None] = [None] * len(arguments)
+    while len(jaxpr.eqns) == 1 and "in_shardings" in jaxpr.eqns[0].params:
+        (call,) = jaxpr.eqns
+        shardings = {id(var): of for var, of in zip(call.invars, call.params["in_shardings"], strict=True)}
+        for k, var in enumerate(arguments):
+            found = shardings.get(id(var))
+            if given[k] is None and isinstance(found, NamedSharding):
+                given[k] = found
+        jaxpr = call.params["jaxpr"].jaxpr
+        inside = {id(outer): var for outer, var in zip(call.invars, jaxpr.invars, strict=True)}
+        arguments = [inside.get(id(var)) for var in arguments]
+    return given
 
 
 def parse_module(data: bytes) -> Any:

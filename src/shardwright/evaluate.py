@@ -9,14 +9,17 @@ from typing import Any
 
 from shardwright.devices import Device, find_device, parse_bytes
 from shardwright.errors import DeviceError, MeshError, PinError, PlanError, PlanWarning
+from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.paths import function_name
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
+from shardwright.machine import Machine
 from shardwright.plan import Plan
 from shardwright.plan import file as plan_file
 from shardwright.plan.fingerprint import differences, fingerprint
 from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import Pin, as_decisions, check_specs
+from shardwright.space import implied_decisions
 from shardwright.spmd import MeshShape
 from shardwright.traced import Traced
 
@@ -24,7 +27,7 @@ from shardwright.traced import Traced
 def evaluate(
     fn: Callable[..., Any],
     *args: Any,
-    mesh: Any,
+    mesh: Any = None,
     device: str | Device | None = None,
     memory: int | str | None = None,
     decisions: Any = (),
@@ -33,13 +36,15 @@ def evaluate(
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
+    constraints: str = KEEP,
 ) -> Plan:
     """A plan for decisions made by hand.
 
     Args:
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``; only shapes are looked at.
-        mesh: a dict such as ``{"data": 4, "model": 2}``, a jax ``Mesh`` or ``AbstractMesh``.
+        mesh: a dict such as ``{"data": 4, "model": 2}``, a jax ``Mesh`` or ``AbstractMesh``; by default the mesh of the
+            program's own shardings.
         device: a preset's name such as ``"tpu-v5e"`` (``shardwright devices`` lists them) or a ``sw.Device``; by
             default what JAX's default backend runs on.
         memory: bytes that a device may hold, or ``"12GiB"``; by default what is usable of the device's memory.
@@ -50,11 +55,15 @@ def evaluate(
         platform: what to lower for while planning; by default the device's.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.
+        constraints: as in ``sw.partition``.
     """
     found = find_device(device)
     limit = found.usable_bytes if memory is None else parse_bytes(memory)
-    traced = Traced.of(fn, args, donate, platform or lowering_platform(found.platform), trip_counts, rules)
-    return plan_pins(traced, mesh_shape(mesh), found, limit, [pin, decisions])
+    lowered_for = platform or lowering_platform(found.platform)
+    traced = Traced.of(fn, args, donate, lowered_for, trip_counts, rules, constraints)
+    machine = Machine(found, () if mesh is None else (mesh_shape(mesh),)).for_program(traced.module.program)
+    shape = machine.shapes[0]
+    return plan_pins(traced, shape, found, limit, [pin, decisions, implied_decisions(traced.analysis, shape)])
 
 
 def load(
@@ -75,12 +84,14 @@ def load(
         raise PlanError(
             f"the plan {shown} donates argument {max(saved.donate)}, but {function_name(fn)} is given {len(args)}."
         )
-    traced = Traced.of(fn, args, saved.donate, platform or lowering_platform(saved.device.platform), trip_counts, rules)
+    lowered_for = platform or lowering_platform(saved.device.platform)
+    traced = Traced.of(fn, args, saved.donate, lowered_for, trip_counts, rules, saved.constraints)
     known = {d.name for d in traced.analysis.descriptions}
     decisions = [plan_file.as_decision(w, known) for w in saved.decisions]
     found = fingerprint(traced.analysis.program, traced.platform)
     differing = differences(saved.program, found) if saved.program is not None else ""
     try:
+        Machine(saved.device, (mesh_shape(saved.mesh),)).for_program(traced.module.program)
         plan = plan_pins(traced, mesh_shape(saved.mesh), saved.device, saved.memory_bytes, decisions)
     except (PinError, MeshError, DeviceError) as error:
         more = f" ({differing})" if differing else ""

@@ -11,6 +11,7 @@ from typing import Any, SupportsIndex
 from shardwright.devices import Device, axis_parts, find_device
 from shardwright.devices.targets import is_target, parse_target
 from shardwright.errors import MeshError, PlanError
+from shardwright.ir.program import Program
 from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import named_axes
 from shardwright.spmd import MeshShape
@@ -26,13 +27,40 @@ class Machine:
 
     device: Device
     shapes: tuple[MeshShape, ...]
+    """None at all where the program's own mesh is to be taken."""
+
+    def for_program(self, program: Program) -> Machine:
+        """With the mesh that the program's own shardings are on, which must be the one that was given, if any was."""
+        if not program.is_sharded or program.own_mesh is None:
+            if not self.shapes:
+                raise MeshError(
+                    "without mesh= the program's own mesh is taken, but it has none; give one, such as "
+                    "{'data': 4, 'model': 2}."
+                )
+            return self
+        own = MeshShape.of(program.own_mesh)
+        if len(self.shapes) == 1 and self.shapes[0] != own:
+            given, have = (mesh.axes for mesh in (self.shapes[0], own))
+            raise MeshError(
+                f"the plan is for the mesh {given}, but the program has shardings on {have}; name its axes alike and "
+                "in this order, leave mesh= out, or plan with constraints='drop'."
+            )
+        if self.shapes and self.shapes[0].devices != own.devices:
+            raise MeshError(
+                f"the plan is for {self.shapes[0].devices} devices, but the program has shardings on {own.devices}, "
+                f"{dict(program.own_mesh)}; plan for as many, or with constraints='drop'."
+            )
+        return Machine(self.device, (own,))
 
 
 def find_machine(mesh: Any, device: str | Device | None, pin: Any = None) -> Machine:
     """From ``mesh=`` and ``device=`` as users give them.
 
     A mesh may be a dict or one of JAX's, a number of devices, or devices by where they are (``"gpu:a100-80:2x8"``).
+    Without one the program must have its own.
     """
+    if mesh is None:
+        return Machine(find_device(device), ())
     if isinstance(mesh, str):
         mesh, device = _by_place(mesh, device)
     if isinstance(mesh, bool) or not isinstance(mesh, SupportsIndex):

@@ -13,6 +13,7 @@ from shardwright.asking import ask_along, whom_to_ask
 from shardwright.cost import CostModel
 from shardwright.devices import Device, parse_bytes
 from shardwright.front import Front, Point
+from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
 from shardwright.machine import find_machine
@@ -39,7 +40,7 @@ _NO_LIMIT = 2**62
 def pareto(
     fn: Callable[..., Any],
     *args: Any,
-    mesh: Any,
+    mesh: Any = None,
     device: str | Device | None = None,
     memory: int | str | None = None,
     donate: Sequence[int] | int = (),
@@ -53,6 +54,7 @@ def pareto(
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
+    constraints: str = KEEP,
 ) -> Front:
     """Find the plans for ``fn(*args)`` that trade memory against time, from the fastest to the smallest.
 
@@ -77,13 +79,16 @@ def pareto(
         platform: as in ``sw.partition``.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.
+        constraints: as in ``sw.partition``.
 
     """
     check_budget(seconds, simulations=simulations)
     machine = find_machine(mesh, device, pin)
     found = machine.device
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
-    traced = Traced.of(fn, args, donate, platform or lowering_platform(found.platform), trip_counts, rules)
+    lowered_for = platform or lowering_platform(found.platform)
+    traced = Traced.of(fn, args, donate, lowered_for, trip_counts, rules, constraints)
+    machine = machine.for_program(traced.module.program)
     wish = Wish(found, limit_bytes, pin, replicate)
     shape = best_shape(wish, traced, machine.shapes, seconds and seconds / 4)
     costs, outcomes = _search(traced, shape, wish, seconds, progress, simulations=simulations, seed=seed)

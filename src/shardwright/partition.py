@@ -8,6 +8,7 @@ from typing import Any
 from shardwright._progress import search_bar
 from shardwright.asking import candidate, settle, whom_to_ask
 from shardwright.devices import Device, parse_bytes
+from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.trace import lowering_platform
 from shardwright.infeasible import infeasible
 from shardwright.ir.loops import TripCounts
@@ -24,7 +25,7 @@ from shardwright.wish import Wish, check_budget
 def partition(
     fn: Callable[..., Any],
     *args: Any,
-    mesh: Any,
+    mesh: Any = None,
     device: str | Device | None = None,
     memory: int | str | None = None,
     donate: Sequence[int] | int = (),
@@ -39,6 +40,7 @@ def partition(
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
+    constraints: str = KEEP,
 ) -> Plan:
     """Find the fastest plan for ``fn(*args)`` on a mesh of devices that fits their memory.
 
@@ -47,7 +49,7 @@ def partition(
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``; only shapes are looked at.
         mesh: a dict such as ``{"data": 4, "model": 4}``, a jax ``Mesh`` or ``AbstractMesh``; or a number of devices, or
             devices by where they are (``"tpu:v5e:4x4"``, ``"gpu:a100-80:2x8"``): then the mesh's shape is chosen with
-            the plan, and ``plan.meshes`` tells of the others.
+            the plan, and ``plan.meshes`` tells of the others. By default the mesh of the program's own shardings.
         device: a preset's name such as ``"tpu-v5e"`` (``shardwright devices`` lists them) or a ``sw.Device``; by
             default what JAX's default backend runs on.
         memory: bytes that a device may hold, or ``"12GiB"``; by default what is usable of the device's memory.
@@ -68,6 +70,9 @@ def partition(
         platform: what to lower for while planning; by default the device's.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.
+        constraints: shardings that the program has already (``with_sharding_constraint``, jitted with ``in_shardings``,
+            sharded arguments, explicit mode): ``"keep"`` takes them as pins, each on the value where it stands;
+            ``"drop"`` takes them out, and everything is decided anew.
 
     Raises:
         InfeasibleError: nothing fits, surely or by the compiler's word; it says what would help.
@@ -79,7 +84,9 @@ def partition(
     machine = find_machine(mesh, device, pin)
     found = machine.device
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
-    traced = Traced.of(fn, args, donate, platform or lowering_platform(found.platform), trip_counts, rules)
+    lowered_for = platform or lowering_platform(found.platform)
+    traced = Traced.of(fn, args, donate, lowered_for, trip_counts, rules, constraints)
+    machine = machine.for_program(traced.module.program)
     wish = Wish(found, limit_bytes, pin, replicate)
 
     with search_bar(progress, seconds, limit_bytes) as watch:

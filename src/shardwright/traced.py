@@ -8,10 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import jax
+from jax.sharding import AbstractMesh
 
 from shardwright.analysis import Analysis, analyse_program
 from shardwright.cost import CostModel
 from shardwright.devices import Device
+from shardwright.frontend.own_shardings import KEEP, check_mode
 from shardwright.frontend.paths import leaf_paths
 from shardwright.frontend.trace import Lowering, lower, read
 from shardwright.ir.build import ReadModule
@@ -43,13 +45,22 @@ class Traced:
         platform: str | None,
         trip_counts: TripCounts,
         rules: Mapping[str, str] | None,
+        constraints: str = KEEP,
+        ambient: AbstractMesh | None = None,
     ) -> Traced:
         """Trace, read and analyse."""
-        lowering = lower(fn, args, platform)
+        check_mode(constraints)
+        lowering = lower(fn, args, platform, ambient)
         positions = (donate,) if isinstance(donate, int) else tuple(donate)
-        module = read(fn, lowering, donate=positions, trip_counts=trip_counts, rules=rules)
+        module = read(fn, lowering, donate=positions, trip_counts=trip_counts, rules=rules, constraints=constraints)
         check_targets(module.program, rules)
-        options = {"trip_counts": trip_counts, "rules": rules, "platform": platform}
+        options = {
+            "trip_counts": trip_counts,
+            "rules": rules,
+            "platform": platform,
+            "constraints": constraints,
+            "ambient": lowering.ambient,
+        }
         return cls(lowering.fn, lowering, module, analyse_program(module.program), positions, platform, options)
 
     def again(self, *, shapes: Sequence[Any] | None = None, donate: Sequence[int] | None = None) -> Traced:
@@ -61,6 +72,8 @@ class Traced:
             self.platform,
             self.options["trip_counts"],
             self.options["rules"],
+            self.options["constraints"],
+            self.options["ambient"],
         )
 
     def resized(self, sizes: Mapping[str, int]) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from shardwright.devices import Device
 from shardwright.errors import PlanError
 from shardwright.plan.pins import as_decisions, replicated
 from shardwright.search import Glance, Keepers, Outcome, find_keepers, find_state
-from shardwright.space import resolve
+from shardwright.space import implied_decisions, resolve
 from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced
 
@@ -54,6 +54,8 @@ class Wish:
         ``costs`` are those of an earlier search on this mesh, ``like`` those of one on another.
         """
         pinned, keepers, kept = self._start(traced, mesh)
+        own = self._own(traced, mesh, pinned)
+        budget["starts"] = (*own, *budget.get("starts", ()))
         with collector_paused():
             costs = costs or CostModel(traced.places, mesh, self.device, pinned.whole, like=like)
             outcome = find_state(traced.analysis, costs, pinned, self.limit_bytes, keepers=keepers, kept=kept, **budget)
@@ -68,6 +70,17 @@ class Wish:
     def best_cost(self, traced: Traced, mesh: MeshShape) -> Cost:
         """The cost of what a short search finds."""
         return self.search(traced, mesh, simulations=1, seconds=_SHORT_SECONDS)[1].cost
+
+    def _own(self, traced: Traced, mesh: MeshShape, pinned: State) -> tuple[State, ...]:
+        """The state that the program's own shardings amount to, where it has any."""
+        if not traced.module.program.is_sharded:
+            return ()
+        implied = resolve(traced.analysis, mesh, implied_decisions(traced.analysis, mesh))
+        lists = tuple(
+            (*first, *(entry for entry in entries if entry.group not in {e.group for e in first}))
+            for first, entries in zip(pinned.lists, implied.lists, strict=True)
+        )
+        return (State(lists, pinned.whole),)
 
     def _start(self, traced: Traced, mesh: MeshShape) -> tuple[State, Keepers, dict[str, str]]:
         """What is decided already, what the search may keep whole, and the axes that it must not touch."""

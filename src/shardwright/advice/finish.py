@@ -69,6 +69,7 @@ class _Finish:
             tuple(replace(a, value=self.number[a.value]) for a in old.arguments),
             old.unused_arguments,
             old.results,
+            old.own_mesh,
         )
         program.__dict__["shape_classes"] = {**old.shape_classes, **draft.classes}
         pairs = {new: found for new, v in enumerate(self.value_origin) if (found := draft.pairs(v))}

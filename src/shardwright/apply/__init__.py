@@ -1,7 +1,7 @@
 """From a plan to an annotated module that JAX runs."""
 
 from shardwright.apply.annotate import Annotation, annotate
-from shardwright.apply.export import Sharded, annotated_module, export_annotated
+from shardwright.apply.export import Sharded, annotated_module, export_annotated, export_plain
 from shardwright.apply.specs import named, spec, spec_text
 from shardwright.apply.stablehlo import annotated_stablehlo
 
@@ -12,6 +12,7 @@ __all__ = [
     "annotated_module",
     "annotated_stablehlo",
     "export_annotated",
+    "export_plain",
     "named",
     "spec",
     "spec_text",

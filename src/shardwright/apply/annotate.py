@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 from shardwright import _jax
-from shardwright.errors import ModuleError
 from shardwright.ir.build import ReadModule
+from shardwright.ir.given import mesh_symbol
 from shardwright.ir.outlook import narrowed_by
 from shardwright.spmd import Partitioned, Sharding
 from shardwright.spmd.route import stations
@@ -65,7 +65,7 @@ class _Writer:
         self.read = read
         self.plan = partitioned
         self.program = read.program
-        self.mesh = _mesh_symbol(read.module, partitioned)
+        self.mesh = mesh_symbol(read.module, partitioned.mesh.axes, add=False)
 
     def attribute(self, sharding: Sharding) -> Any:
         """A sharding on the module's mesh."""
@@ -245,18 +245,6 @@ def sharding_attribute(mesh: str, names: Sequence[str], sharding: Sharding) -> A
     return sdy.TensorShardingAttr.get(mesh, dims)
 
 
-def _mesh_symbol(module: Any, plan: Partitioned) -> str:
-    """The symbol of the mesh that the module was lowered with."""
-    want = list(zip(plan.mesh.names, plan.mesh.sizes, strict=True))
-    for op in module.regions[0].blocks[0].operations:
-        if op.operation.name == "sdy.mesh":
-            mesh = _jax.sdy.MeshAttr(op.operation.attributes["mesh"])
-            axes = [(axis.name, axis.size) for axis in map(_jax.sdy.MeshAxisAttr, mesh.axes)]
-            if axes == want:
-                return str(_jax.ir.StringAttr(op.operation.attributes["sym_name"]).value)
-    raise ModuleError(f"the module was not lowered for the mesh {dict(want)}.")
-
-
 def _read_shardings(operation: Any, plan: Partitioned, found: dict[int, list[Sharding | None]]) -> None:
     number = {name: a for a, name in enumerate(plan.mesh.names)}
     sdy = _jax.sdy
@@ -269,8 +257,9 @@ def _read_shardings(operation: Any, plan: Partitioned, found: dict[int, list[Sha
 
     def visit(op: Any) -> Any:
         attributes = op.attributes
-        if TAG in attributes and "sdy.sharding" in attributes:
-            per_value = sdy.TensorShardingPerValueAttr(attributes["sdy.sharding"]).shardings
+        told = "out_shardings" if op.name == "sdy.manual_computation" else "sdy.sharding"
+        if TAG in attributes and told in attributes:
+            per_value = sdy.TensorShardingPerValueAttr(attributes[told]).shardings
             found[_jax.ir.IntegerAttr(attributes[TAG]).value] = [sharding(s) for s in per_value]
         return _jax.ir.WalkResult.ADVANCE
 

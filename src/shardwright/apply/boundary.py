@@ -9,7 +9,8 @@ from shardwright import _jax
 from shardwright.apply.annotate import sharding_attribute
 from shardwright.frontend.module_names import ALIAS, attributes_of
 from shardwright.ir.build import main_of
-from shardwright.spmd import MeshShape, Partitioned, Sharding
+from shardwright.ir.given import mesh_symbol
+from shardwright.spmd import Partitioned, Sharding
 
 _DONOR = "jax.buffer_donor"
 _DEVICES = "mhlo.num_partitions"
@@ -19,7 +20,7 @@ def write_boundary(module: Any, partitioned: Partitioned) -> None:
     """Give a module operation (in place) the plan's mesh, and its main function the plan's shardings."""
     mesh, program = partitioned.mesh, partitioned.program
     with module.context:
-        symbol = _add_mesh(module, mesh)
+        symbol = mesh_symbol(module, mesh.axes)
         main = main_of(module)
         given = [partitioned.values[argument.value] for argument in program.arguments]
         returned = [partitioned.values[v] for v in program.regions[0].results]
@@ -29,21 +30,6 @@ def write_boundary(module: Any, partitioned: Partitioned) -> None:
         if _DEVICES in module.attributes:
             number = _jax.ir.IntegerAttr(module.attributes[_DEVICES]).type
             module.attributes[_DEVICES] = _jax.ir.IntegerAttr.get(number, mesh.devices)
-
-
-def _add_mesh(module: Any, mesh: MeshShape) -> str:
-    """Put the mesh first in the module; returns its symbol, one that nothing else has."""
-    sdy, block = _jax.sdy, module.regions[0].blocks[0]
-    taken = {
-        str(_jax.ir.StringAttr(op.operation.attributes["sym_name"]).value)
-        for op in block.operations
-        if "sym_name" in op.operation.attributes
-    }
-    symbol = next(name for name in ("mesh", *(f"mesh_{i}" for i in range(len(taken)))) if name not in taken)
-    axes = [sdy.MeshAxisAttr.get(name, size) for name, size in zip(mesh.names, mesh.sizes, strict=True)]
-    with _jax.ir.InsertionPoint.at_block_begin(block), module.location:
-        sdy.MeshOp(symbol, sdy.MeshAttr.get(axes))
-    return symbol
 
 
 def _set_shardings(main: Any, each: str, mesh: str, names: Sequence[str], shardings: Sequence[Sharding]) -> None:

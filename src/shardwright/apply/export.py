@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import export
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from shardwright import _jax
 from shardwright.apply.annotate import Annotation, annotate
+from shardwright.apply.boundary import write_boundary
 from shardwright.apply.specs import named
 from shardwright.errors import PlanError, TraceError
-from shardwright.frontend.trace import Lowering, lower, read
+from shardwright.frontend.own_shardings import KEEP
+from shardwright.frontend.trace import Lowering, bare, lower, read
 from shardwright.ir.build import ReadModule
+from shardwright.ir.given import own_mesh
 from shardwright.spmd import MeshShape, Partitioned
 
 
@@ -32,27 +37,47 @@ class Sharded:
     partition: Callable[[ReadModule], Partitioned]
     """Derives the plan's state again on the module at hand."""
     rules: Mapping[str, str] | None = None
+    constraints: str = KEEP
+    ambient: AbstractMesh | None = None
+    """The mesh that was set around the function when it was planned."""
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        """The mesh without devices: none is needed to lower or export."""
+        return AbstractMesh(self.mesh.sizes, self.mesh.names, axis_types=(AxisType.Auto,) * len(self.mesh.sizes))
 
     @property
     def jit_options(self) -> dict[str, Any]:
-        """Shardings on an abstract mesh: no device is needed to lower or export."""
-        abstract = AbstractMesh(self.mesh.sizes, self.mesh.names, axis_types=(AxisType.Auto,) * len(self.mesh.sizes))
-        return {"in_shardings": named(abstract, self.in_specs), "out_shardings": named(abstract, self.out_specs)}
+        """The planned shardings, on an abstract mesh."""
+        mesh = self.abstract_mesh
+        return {"in_shardings": named(mesh, self.in_specs), "out_shardings": named(mesh, self.out_specs)}
+
+    def traced_in(self) -> AbstractContextManager[Any]:
+        """The mesh that was set around the function, set again."""
+        return nullcontext() if self.ambient is None else jax.sharding.use_abstract_mesh(self.ambient)
+
+    @property
+    def explicit(self) -> bool:
+        """Whether shardings are part of the program's types, so that it cannot be traced with any others."""
+        return self.ambient is not None and AxisType.Explicit in self.ambient.axis_types
 
 
 def annotated_module(
     sharded: Sharded, platform: str, **jit_options: Any
 ) -> tuple[Lowering, ReadModule, Partitioned, Annotation]:
     """Lower the function with the planned shardings and constrain a copy of its module to the plan."""
+    shardings = {} if sharded.explicit else sharded.jit_options
     try:
-        lowering = lower(sharded.fn, sharded.args, platform, **sharded.jit_options, **jit_options)
+        lowering = lower(sharded.fn, sharded.args, platform, sharded.ambient, **shardings, **jit_options)
     except TraceError as error:  # it was traced before without shardings, so these are what JAX cannot do here
         raise PlanError(
             f"JAX cannot lower this program for a mesh ({error.__cause__ or error}), "
             "so its plan can be read but not run."
         ) from error
-    module = read(sharded.fn, lowering, rules=sharded.rules)
+    module = read(sharded.fn, lowering, rules=sharded.rules, constraints=sharded.constraints)
     partitioned = sharded.partition(module)
+    if sharded.explicit:
+        write_boundary(module.module, partitioned)
     return lowering, module, partitioned, annotate(module, partitioned)
 
 
@@ -63,17 +88,55 @@ def export_annotated(sharded: Sharded, platform: str) -> tuple[export.Exported, 
     own; only the module inside is exchanged for the annotated one.
     """
     lowering, module, _, annotation = annotated_module(sharded, platform)
+    checks = [export.DisabledSafetyCheck.custom_call(t) for t in _custom_calls(module)]
     try:
-        exported = export.export(
-            jax.jit(sharded.fn, **sharded.jit_options),
-            platforms=[platform],
-            disabled_checks=[export.DisabledSafetyCheck.custom_call(t) for t in _custom_calls(module)],
-        )(*lowering.shapes)
+        if sharded.explicit:
+            exported = _wrapper(sharded, lowering, platform, sharded.jit_options, checks)
+        else:
+            with sharded.traced_in():
+                exported = export.export(
+                    jax.jit(sharded.fn, **sharded.jit_options), platforms=[platform], disabled_checks=checks
+                )(*bare(lowering.shapes))
     except NotImplementedError as error:
         raise PlanError(f"JAX cannot export this program ({error}), so its plan can be read but not run.") from error
     if list(exported.module_kept_var_idx) != _jax.kept_arguments(lowering.lowered):
         raise PlanError("JAX exported this program with other arguments than it lowered it with; please report this.")
     return dataclasses.replace(exported, mlir_module_serialized=_jax.serialize(module.module)), annotation
+
+
+def export_plain(sharded: Sharded, platform: str, checks: Sequence[export.DisabledSafetyCheck]) -> export.Exported:
+    """The function as it is, on the mesh of its own shardings where it has any, from arguments that are whole there."""
+    whole = NamedSharding(sharded.abstract_mesh, PartitionSpec())
+    lowering = lower(sharded.fn, sharded.args, platform, sharded.ambient)
+    module = _jax.copy_of(lowering.lowered)
+    if sharded.explicit:
+        exported = _wrapper(sharded, lowering, platform, {"in_shardings": whole, "out_shardings": whole}, checks)
+        return dataclasses.replace(exported, mlir_module_serialized=_jax.serialize(module))
+    jitted = jax.jit(sharded.fn) if own_mesh(module) is None else jax.jit(sharded.fn, in_shardings=whole)
+    with sharded.traced_in():
+        return export.export(jitted, platforms=[platform], disabled_checks=checks)(*bare(lowering.shapes))
+
+
+def _wrapper(
+    sharded: Sharded,
+    lowering: Lowering,
+    platform: str,
+    shardings: Mapping[str, Any],
+    checks: Sequence[export.DisabledSafetyCheck],
+) -> export.Exported:
+    """What wraps a module that JAX cannot export with these shardings: they are at odds with those in its types.
+
+    It is of a function that takes and returns the same, and whose types have no shardings.
+    """
+
+    def fn(*_: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), lowering.result)
+
+    with jax.sharding.use_abstract_mesh(sharded.abstract_mesh):
+        exported = export.export(
+            jax.jit(fn, **shardings, keep_unused=True), platforms=[platform], disabled_checks=checks
+        )(*bare(lowering.shapes))
+    return dataclasses.replace(exported, module_kept_var_idx=tuple(_jax.kept_arguments(lowering.lowered)))
 
 
 def _custom_calls(module: ReadModule) -> set[str]:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from shardwright.cost.kernels import IN_PLACE, VIEWS, Kernels, done
-from shardwright.ir.program import Program, bits_of
+from shardwright.ir.program import CONSTRAINT, MANUAL, Op, Program, bits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,16 @@ class _Sharing:
             elif op.kind == "optimization_barrier":
                 for a, b in zip(op.operands, op.results, strict=True):
                     self._share(b, a)
+            elif op.kind == MANUAL:
+                for a, b in program.ties(op):  # what is inside is a device's part of what is outside
+                    self._share(*((b, a) if program.values[b].op < 0 else (a, b)))
             elif op.kind in ("case", "if"):
                 for r in op.regions:
                     for a, b in zip(program.regions[r].results, op.results, strict=True):
                         if program.values[a].op > o:
                             self._share(a, b)
+            elif op.kind == CONSTRAINT:
+                self._constrained(op)
             elif (op.kind in VIEWS and kernels.stored[op.results[0]] and kernels.stored[op.operands[0]]) or (
                 op.kind in IN_PLACE and self._may_overwrite(op.operands[0], o)
             ):
@@ -94,6 +99,13 @@ class _Sharing:
         ]
         held = tuple(a.value for a in program.arguments)
         return Buffers(held, (*temporary, *self._hoisted()), tuple(self.relaid))
+
+    def _constrained(self, op: Op) -> None:
+        """A value that is given a sharding is the same buffer, unless it had another one before."""
+        (made,), (before,) = op.results, op.operands
+        now, was = (self.program.values[v].given for v in (made, before))
+        if self.kernels.stored[made] and self.kernels.stored[before] and (now == was or was is None or not was.decides):
+            self._share(*((made, before) if self.home(before) in self.arguments else (before, made)))
 
     def _share(self, v: int, other: int) -> None:
         home = self.home(other)

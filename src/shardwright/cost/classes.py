@@ -15,10 +15,11 @@ from typing import Generic, NamedTuple, TypeVar
 from shardwright.cost.buffers import Buffers, find_buffers
 from shardwright.cost.kernels import Kernels, find_kernels
 from shardwright.cost.shortcuts import with_shortcuts
+from shardwright.ir.given import Given
 from shardwright.ir.outlook import Outlook
-from shardwright.ir.program import Op, Program
+from shardwright.ir.program import MANUAL, Op, Program
 from shardwright.spmd.kept import kept_by, stays_whole
-from shardwright.spmd.shardings import Pair, Places
+from shardwright.spmd.shardings import NO_BOUNDS, Bounds, Pair, Places, bounds_of
 from shardwright.spmd.state import Sharding
 
 K = TypeVar("K", bound=Hashable)
@@ -27,7 +28,8 @@ K = TypeVar("K", bound=Hashable)
 class ValueClass(NamedTuple):
     """``groups`` of its dimensions; ``kept`` are the entries of a state that keep it whole, by group.
 
-    ``padded`` are the groups that may be split unevenly. ``fixed`` is its sharding where no state gives it.
+    ``padded`` are the groups that may be split unevenly. ``fixed`` is its sharding where no state gives it, ``given``
+    what the program itself says.
     """
 
     shape: tuple[int, ...]
@@ -37,6 +39,7 @@ class ValueClass(NamedTuple):
     kept: tuple[int, ...]
     padded: tuple[int, ...] = ()
     fixed: Sharding | None = None
+    given: Given | None = None
 
 
 class OpClass(NamedTuple):
@@ -48,6 +51,7 @@ class OpClass(NamedTuple):
     groups: tuple[int, ...]
     free: tuple[bool, ...]
     outlook: Outlook
+    bounds: Bounds = NO_BOUNDS
 
 
 class KernelClass(NamedTuple):
@@ -71,10 +75,15 @@ class UseClass(NamedTuple):
 
 
 class BorderClass(NamedTuple):
-    """Two values that are one tensor on both sides of a loop, a branch or a barrier."""
+    """Two values that are one tensor on both sides of a loop, a branch, a barrier or a manual region.
+
+    ``inside`` is the one of them that is local along ``manual`` axes, as it is moved; without such axes the first.
+    """
 
     before: int
     after: int
+    inside: int
+    manual: frozenset[str]
     repeats: int
 
 
@@ -127,6 +136,7 @@ class Classes:
                     kept_by(v, kept),
                     places.padded(v),
                     None if fixed is None else fixed[v],
+                    value.given,
                 ),
                 v,
             )
@@ -142,6 +152,7 @@ class Classes:
                     places.of_op[o],
                     tuple([free[v] for v in op.operands]),
                     self.program.outlooks[o],
+                    bounds_of(self.program, op),
                 ),
                 o,
             )
@@ -227,5 +238,8 @@ class Classes:
             if not op.rule.tensors:
                 for a, b in self.program.ties(op):
                     if not free[a] and self.program.values[a].shape:
-                        table.add(BorderClass(self.of_value[a], self.of_value[b], repeats[o]), o)
+                        manual = op.attributes["manual"] if op.kind == MANUAL else frozenset()
+                        inside = b if manual and self.program.values[b].op < 0 else a
+                        before, after, moved = (self.of_value[v] for v in (a, b, inside))
+                        table.add(BorderClass(before, after, moved, manual, repeats[o]), o)
         return table

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from shardwright.cost.kernels import EXPENSIVE, IN_PLACE, SHAPING
 from shardwright.cost.layout import padded
 from shardwright.devices import Device
-from shardwright.ir.program import Op
+from shardwright.ir.collective_ops import COLLECTIVES
+from shardwright.ir.program import CONSTRAINT, Op
 from shardwright.ir.rules import Rule
 from shardwright.spmd.state import MeshShape
 
@@ -33,8 +34,12 @@ SLICE_SLOTS, RELAYOUT_SLOTS, SMALL_TILE_SLOTS = 14.0, 17.0, 44.0
 # elements, and each cycle has four slots.
 _CHEAP, _EXPENSIVE, _REDUCE = 10.0, 30.0, 22.0
 _SUBLANES = 8
-_MOVING = SHAPING | IN_PLACE | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
+_MOVING = SHAPING | IN_PLACE | COLLECTIVES | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
 """Ops that the vector unit has no part in, or a small one."""
+
+
+_UNTOUCHED = COLLECTIVES | {"optimization_barrier", "reshape", "transpose", "constant", "iota", CONSTRAINT}
+"""Ops that read and write nothing of their own; what a collective takes is the price of its move."""
 
 
 class Work(NamedTuple):
@@ -114,7 +119,7 @@ def traffic(op: Op, operand_bytes: Sequence[float], result_bytes: Sequence[float
 
     Slices and gathers read what they give; updates in place write what they are given.
     """
-    if op.regions or op.kind in ("optimization_barrier", "reshape", "transpose", "constant", "iota"):
+    if op.regions or op.kind in _UNTOUCHED:
         return (0.0,) * len(operand_bytes), 0.0
     if op.kind in ("slice", "dynamic_slice", "gather"):
         return (sum(result_bytes), *(0.0,) * (len(operand_bytes) - 1)), sum(result_bytes)

@@ -27,7 +27,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from shardwright.ir.program import Op, Program, is_elementwise
+from shardwright.ir.collective_ops import COLLECTIVES
+from shardwright.ir.program import CONSTRAINT, Op, Program, is_elementwise
 
 EXPENSIVE = frozenset(
     {
@@ -40,7 +41,7 @@ EXPENSIVE = frozenset(
 SHAPING = frozenset(
     {
         *("broadcast_in_dim", "concatenate", "constant", "dynamic_slice", "iota", "pad", "reshape", "reverse", "slice"),
-        "transpose",
+        *("transpose", CONSTRAINT),
     }
 )
 """Ops that only move elements around."""
@@ -135,7 +136,8 @@ def _fused(program: Program) -> list[bool]:
         if op.signature not in known:
             scales = op.kind in ("dot", "dot_general") and not op.flops
             known[op.signature] = op.kind in SHAPING or scales or (bool(op.operands) and is_elementwise(program, op))
-    return [known[op.signature] and op.kind not in ("custom_call", "rng_bit_generator") for op in program.ops]
+    alone = COLLECTIVES | {"custom_call", "rng_bit_generator"}
+    return [known[op.signature] and op.kind not in alone for op in program.ops]
 
 
 def _must_be_stored(program: Program, fused: Sequence[bool], into: frozenset[str], platform: str) -> list[bool]:

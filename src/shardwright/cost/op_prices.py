@@ -15,6 +15,7 @@ from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import Op
 from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates, spread
 from shardwright.spmd.collectives import ALL_REDUCE
+from shardwright.spmd.shardings import NO_BOUNDS, Bounds
 from shardwright.spmd.state import MeshShape
 
 
@@ -53,12 +54,23 @@ class _Choices:
     ``factors[axis]`` are those that the axis can split at all, with their groups as bits, ``bits[axis]`` all of these.
     """
 
-    __slots__ = ("bits", "factors", "known", "rule", "sizes")
+    __slots__ = ("always", "bits", "factors", "known", "rule", "sizes")
 
-    def __init__(self, op: Op, groups: Sequence[int], mesh: MeshShape, padded: frozenset[int]) -> None:
+    def __init__(
+        self, op: Op, groups: Sequence[int], mesh: MeshShape, padded: frozenset[int], bounds: Bounds = NO_BOUNDS
+    ) -> None:
         own = tuple(groups[: len(op.rule.sizes)])  # an op that is a shortcut for another has none
         every = frozenset(own) - {-1}
-        self.factors = [[(f, 1 << own[f]) for f in candidates(op, own, every, size, padded)] for size in mesh.sizes]
+        nothing: frozenset[int] = frozenset()
+        also = [bounds.of_axis(name) for name in mesh.names]
+        self.factors = [
+            [(f, 1 << own[f]) for f in candidates(op, own, every, size, padded, None if more is None else nothing)]
+            for size, more in zip(mesh.sizes, also, strict=True)
+        ]
+        self.always = [
+            candidates(op, own, nothing, size, padded, more) if more else ()
+            for size, more in zip(mesh.sizes, also, strict=True)
+        ]
         self.bits = [bits(groups[f] for f, _ in found) for found in self.factors]
         self.known: dict[tuple[int, ...], int] = {}
         self.rule, self.sizes = op.rule, mesh.sizes
@@ -68,7 +80,9 @@ class _Choices:
         own = tuple(
             [
                 tuple([f for f, bit in factors if bit & on_list])
-                for factors, on_list in zip(self.factors, listed, strict=True)
+                if not always
+                else tuple(sorted({*always, *(f for f, bit in factors if bit & on_list)}))
+                for factors, on_list, always in zip(self.factors, listed, self.always, strict=True)
             ]
         )
         return spread(self.rule, own, self.sizes)
@@ -105,16 +119,16 @@ class OpPrices:
 
     def _find_kinds(self) -> tuple[list[_Choices], list[_Kind]]:
         """For each class what it may split, and its kind: those of a kind run alike where their values lie alike."""
-        choices: dict[tuple[int, tuple[int, ...]], _Choices] = {}
+        choices: dict[tuple[int, tuple[int, ...], Bounds], _Choices] = {}
         kinds: dict[tuple[int, Outlook, tuple[bool, ...]], _Kind] = {}
         shape_classes, padded = self.classes.program.shape_classes, self.classes.places.uniform
         for o, c in enumerate(self.classes.ops.keys):
-            if (c.signature, c.groups) not in choices:
-                found = _Choices(self.classes.op(o), c.groups, self.mesh, padded)
-                choices[c.signature, c.groups] = found
+            if (c.signature, c.groups, c.bounds) not in choices:
+                found = _Choices(self.classes.op(o), c.groups, self.mesh, padded, c.bounds)
+                choices[c.signature, c.groups, c.bounds] = found
             kinds.setdefault((shape_classes[c.signature], c.outlook, c.free), {})
         return (
-            [choices[c.signature, c.groups] for c in self.classes.ops.keys],
+            [choices[c.signature, c.groups, c.bounds] for c in self.classes.ops.keys],
             [kinds[shape_classes[c.signature], c.outlook, c.free] for c in self.classes.ops.keys],
         )
 

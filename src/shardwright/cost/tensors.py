@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shardwright.cost.classes import ValueClass
 from shardwright.cost.layout import stored_bytes
 from shardwright.cost.views import Seen, View
-from shardwright.spmd.shardings import shard_value
+from shardwright.spmd.shardings import fixed_on, shard_value
 from shardwright.spmd.state import MeshShape, Sharding
 
 
@@ -32,7 +32,8 @@ class Tensors:
         found = known.get(seen)
         if found is None:
             c = self.classes[value_class]
-            sharding = shard_value(c.shape, c.groups, c.pairs, c.kept, self.mesh, view.lists, c.padded)
+            fixed = fixed_on(c.given, self.mesh)
+            sharding = shard_value(c.shape, c.groups, c.pairs, c.kept, self.mesh, view.lists, c.padded, fixed)
             found = known[seen] = self._numbered(sharding)
         return found
 

@@ -21,7 +21,7 @@ from shardwright.cost.prices import DevicePrices
 from shardwright.cost.tensors import Tensors
 from shardwright.cost.views import View
 from shardwright.spmd.collectives import Move, reshard
-from shardwright.spmd.state import Sharding
+from shardwright.spmd.state import Sharding, without
 from shardwright.spmd.uneven import moved_padding
 
 Wanted = dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]]
@@ -176,10 +176,11 @@ class Units:
         return found
 
     def _border(self, border_class: int) -> Unit:
-        """A value that lies differently inside of a loop, a branch or a barrier."""
+        """A value that lies differently inside of a loop, a branch, a barrier or a manual region."""
         border = self.classes.border_classes.keys[border_class]
         count = len(self.classes.border_classes.members[border_class]) * border.repeats
-        c, tensors, mesh = self.classes.values.keys[border.before], self.tensors, self.tensors.mesh
+        c, tensors, mesh = self.classes.values.keys[border.inside], self.tensors, self.tensors.mesh
+        manual = mesh.numbers(border.manual)
         known: dict[tuple[int, int], Part] = {}
 
         def work_out(before: Sharding, after: Sharding) -> Part:
@@ -192,7 +193,7 @@ class Units:
                 return NO_PART
             part = known.get(numbers)
             if part is None:
-                part = known[numbers] = work_out(*[tensors.shardings[n] for n in numbers])
+                part = known[numbers] = work_out(*[without(tensors.shardings[n], manual) for n in numbers])
             return part
 
         return price

@@ -17,6 +17,7 @@ from shardwright.fit.found import DEVICES, SIZE, Fit
 from shardwright.fit.judged import MOST_COMPILED, Judge
 from shardwright.fit.largest import largest
 from shardwright.fit.meshes import meshes_of
+from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
 from shardwright.machine import find_machine, shapes
@@ -34,7 +35,7 @@ _MOST_NUMBERS_ASKED = 2
 def fit(
     fn: Callable[..., Any],
     *args: Any,
-    mesh: Any,
+    mesh: Any = None,
     device: str | Device | None = None,
     memory: int | str | None = None,
     dimension: str | Sequence[str] | None = None,
@@ -51,6 +52,7 @@ def fit(
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
+    constraints: str = KEEP,
 ) -> Fit:
     """Find the largest size of a dimension that fits a mesh, and the fewest devices that ``fn(*args)`` fits on.
 
@@ -81,6 +83,7 @@ def fit(
         platform: as in ``sw.partition``.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.
+        constraints: as in ``sw.partition``.
 
     Raises:
         InfeasibleError: no size fits the mesh, and no number of devices the program.
@@ -93,7 +96,9 @@ def fit(
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
     if verify is not None:
         parse_target(verify).check(machine.shapes[0].devices)
-    traced = Traced.of(fn, args, donate, platform or lowering_platform(found.platform), trip_counts, rules)
+    lowered_for = platform or lowering_platform(found.platform)
+    traced = Traced.of(fn, args, donate, lowered_for, trip_counts, rules, constraints)
+    machine = machine.for_program(traced.module.program)
     changed = find_dimension(traced, dimension)
     wish = Wish(found, limit_bytes, pin, replicate)
     budget = {"seconds": seconds, "simulations": simulations, "seed": seed}

@@ -5,16 +5,18 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 
 from shardwright import _jax
 from shardwright.devices.find import default_backend
 from shardwright.errors import TraceError
-from shardwright.frontend import in_place, stablehlo, static
+from shardwright.frontend import in_place, own_shardings, stablehlo, static
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
@@ -57,13 +59,19 @@ def read(
     donate: Sequence[int] = (),
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
+    constraints: str = own_shardings.KEEP,
 ) -> ReadModule:
-    """Read a lowering of ``fn`` into a program, and keep the module beside it."""
+    """Read a lowering of ``fn`` into a program, and keep the module beside it.
+
+    Shardings that the program has already are kept as they are, or dropped.
+    """
     paths = leaf_paths(lowering.names, lowering.shapes)
     kept = _jax.kept_arguments(lowering.lowered)
     donated = _donated_leaves(donate, lowering.shapes)
+    module = _jax.copy_of(lowering.lowered)
+    given = own_shardings.settle(module, constraints, [lowering.given[k] for k in kept], planned=lowering.planned)
     return read_module(
-        _jax.copy_of(lowering.lowered),
+        module,
         name=function_name(fn),
         argument_paths=[paths[k] for k in kept],
         unused_arguments=[path for k, path in enumerate(paths) if k not in set(kept)],
@@ -71,8 +79,9 @@ def read(
         donated=[i for i, k in enumerate(kept) if k in donated],
         trip_counts=trip_counts,
         user_rules=rules,
-        boundary=(__file__, in_place.__file__, stablehlo.__file__, static.__file__),
+        boundary=(__file__, in_place.__file__, own_shardings.__file__, stablehlo.__file__, static.__file__),
         origin=_definition(fn),
+        given_arguments=given,
     )
 
 
@@ -88,6 +97,17 @@ class Lowering:
     names: list[str]
     shapes: tuple[Any, ...]
     result: Any
+    given: tuple[NamedSharding | None, ...] = ()
+    """The shardings that flat arguments have already: their own, or those that the function was jitted with."""
+    ambient: AbstractMesh | None = None
+    """The mesh that was set around the caller."""
+    planned: bool = False
+    """Whether it was lowered with shardings that are not the program's own."""
+
+    @property
+    def explicit(self) -> bool:
+        """Whether types of the program carry shardings."""
+        return self.ambient is not None and AxisType.Explicit in self.ambient.axis_types
 
 
 def lowering_platform(name: str) -> str:
@@ -95,8 +115,17 @@ def lowering_platform(name: str) -> str:
     return {"gpu": "cuda"}.get(name, name)
 
 
-def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = None, **jit_options: Any) -> Lowering:
-    """Check the arguments, trace and lower, as ``jax.jit(fn, **jit_options)`` would."""
+def lower(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    platform: str | None = None,
+    ambient: AbstractMesh | None = None,
+    **jit_options: Any,
+) -> Lowering:
+    """Check the arguments, trace and lower, as ``jax.jit(fn, **jit_options)`` would.
+
+    ``ambient`` is the mesh that was set when the function was first traced; by default that which is set now.
+    """
     if not callable(fn):
         raise TraceError(f"expected a JAX function to partition, got {_a(fn)}; pass the function itself.")
     if platform is not None and platform not in PLATFORMS:
@@ -105,10 +134,15 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = No
     here = default_backend()
     fn, args = static.sealed(fn, tuple(args))
     names = parameter_names(fn, len(args))
+    inside = nullcontext() if ambient is None else jax.sharding.use_abstract_mesh(ambient)
+    ambient = ambient if ambient is not None else _jax.ambient_mesh()
+    explicit = ambient is not None and AxisType.Explicit in ambient.axis_types
     shapes = tuple(_shapes(name, arg) for name, arg in zip(names, args, strict=True))
     changed: list[Any] = []
     try:
-        traced = jax.jit(in_place.watched(fn, changed), **jit_options).trace(*shapes)
+        with inside:
+            jitted = jax.jit(in_place.watched(fn, changed), **jit_options)
+            traced = jitted.trace(*(shapes if explicit else bare(shapes)))
         lowered = traced.lower(lowering_platforms=(platform or here,))
     except Exception as error:
         reason = str(error).strip().splitlines()
@@ -122,7 +156,10 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = No
         ) from error
     if changed and not jit_options:  # with options it is the same function once more
         _warn_of_changes(fn, names, shapes)
-    return Lowering(fn, lowered, names, shapes, traced.out_info)
+    own = _jax.own_shardings(traced)
+    given = [_sharding_of(leaf) or jitted_with for leaf, jitted_with in zip(jax.tree.leaves(shapes), own, strict=True)]
+    planned = "in_shardings" in jit_options
+    return Lowering(fn, lowered, names, shapes, traced.out_info, tuple(given), ambient, planned)
 
 
 def _warn_of_changes(fn: Callable[..., Any], names: Sequence[str], shapes: tuple[Any, ...]) -> None:
@@ -150,8 +187,28 @@ def _check_call(fn: Callable[..., Any], args: Sequence[Any]) -> None:
         ) from None
 
 
+def _sharding_of(leaf: Any) -> NamedSharding | None:
+    """How an argument lies on a mesh of several devices, if it does."""
+    sharding = getattr(leaf, "sharding", None)
+    return sharding if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
+
+
+def bare(shapes: Any) -> Any:
+    """Shapes of arguments without the shardings that these have."""
+
+    def shape(leaf: Any) -> Any:
+        if _sharding_of(leaf) is None:
+            return leaf
+        return _shape_of(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
+
+    return jax.tree.map(shape, shapes)
+
+
 def _shapes(name: str, tree: Any) -> Any:
-    """The tree with every array replaced by its shape, and a clear word for a leaf that is none."""
+    """The tree with every array replaced by its shape, and a clear word for a leaf that is none.
+
+    Where arrays lie on a mesh, the shapes tell.
+    """
 
     def shape(path: Any, leaf: Any) -> Any:
         if isinstance(leaf, (bool, int, float, complex, np.generic)):
@@ -160,7 +217,10 @@ def _shapes(name: str, tree: Any) -> Any:
             dtype = jax.dtypes.canonicalize_dtype(
                 leaf.dtype, allow_extended_dtype=True
             )  # NumPy's float64: as jax.jit does
-            return _shape_of(leaf.shape, dtype, weak_type=getattr(leaf, "weak_type", False))
+            sharding = _sharding_of(leaf)
+            if sharding is not None:
+                sharding = NamedSharding(sharding.mesh.abstract_mesh, sharding.spec)
+            return _shape_of(leaf.shape, dtype, weak_type=getattr(leaf, "weak_type", False), sharding=sharding)
         raise TraceError(
             f"argument {join(name, path)!r} is {_a(leaf)}, not an array or a "
             "jax.ShapeDtypeStruct; close over it, or bind it with functools.partial."

@@ -9,9 +9,21 @@ from typing import Any
 from shardwright import _jax
 from shardwright._collector import collector_paused
 from shardwright.errors import ModuleError
+from shardwright.ir import given
 from shardwright.ir.classes import REGION_ROLES, Classes, TensorType, text_attribute
+from shardwright.ir.given import Given
 from shardwright.ir.loops import TripCounts, find_loops
-from shardwright.ir.program import NO_ATTRIBUTES, Argument, Op, Program, Region, Source, Value
+from shardwright.ir.program import (
+    CONSTRAINT,
+    MANUAL,
+    NO_ATTRIBUTES,
+    Argument,
+    Op,
+    Program,
+    Region,
+    Source,
+    Value,
+)
 from shardwright.ir.sources import Sources
 
 TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
@@ -47,6 +59,7 @@ def read_module(
     user_rules: Mapping[str, str] | None = None,
     boundary: Sequence[str] = (),
     origin: Source | None = None,
+    given_arguments: Sequence[Given | None] = (),
 ) -> ReadModule:
     """Read a module operation (changed in place: Shardy's rules are written on it) into a ``Program``.
 
@@ -54,11 +67,12 @@ def read_module(
     those that the module no longer has. ``donated``: indices of arguments whose buffers may be reused.
     ``user_rules``: sharding rules of custom calls by target name.
     ``boundary``: files whose frames, and all outside them, are not the user's. ``origin``: where the whole program
-    comes from, for ops that have no line of their own.
+    comes from, for ops that have no line of their own. ``given_arguments``: the shardings that arguments have already.
     """
     _jax.populate_rules(module)
     with module.context, collector_paused():
-        walk = _Walk(functions_of(module), Sources(boundary), Classes(user_rules or {}))
+        mesh = given.own_mesh(module)
+        walk = _Walk(functions_of(module), Sources(boundary), Classes(user_rules or {}, mesh))
         main = main_of(module)
         block = body_of(main)
         paths = list(argument_paths or (f"arg{i}" for i in range(len(block.arguments))))
@@ -68,6 +82,8 @@ def read_module(
         # JAX may lift closed-over arrays into arguments before the user's own.
         paths = [f"constant.{i}" for i in range(extra)] + paths
         walk.region(block, op=-1, role="program", caller=origin or Source())
+    for argument, own in zip(walk.regions[0].parameters, given_arguments, strict=False):
+        walk.values[argument] = walk.values[argument]._replace(given=own)
     parameters = walk.regions[0].parameters
     gone = {extra + i for i in donated}
     program = Program(
@@ -79,6 +95,7 @@ def read_module(
         arguments=tuple(Argument(p, v, i in gone) for i, (p, v) in enumerate(zip(paths, parameters, strict=True))),
         unused_arguments=tuple(unused_arguments),
         results=tuple(result_paths or (f"result.{i}" for i in range(len(walk.regions[0].results)))),
+        own_mesh=mesh,
     )
     _check_size(program)
     program = replace(program, loops=find_loops(program, trip_counts))
@@ -142,11 +159,14 @@ class _Walk:
     _ids: dict[Any, int] = field(default_factory=dict)
     _types: dict[Any, TensorType] = field(default_factory=dict)
     _type_of: list[TensorType] = field(default_factory=list)
+    _manual: list[frozenset[str]] = field(default_factory=list)
+    """Of each region, the axes along which it is local."""
 
-    def region(self, block: Any, *, op: int, role: str, caller: Source) -> int:
+    def region(self, block: Any, *, op: int, role: str, caller: Source, manual: frozenset[str] = frozenset()) -> int:
         """Walk a block as a region of its own; returns the region's number."""
         number = len(self.regions)
         self.blocks.append(block)
+        self._manual.append(manual)
         self.regions.append(None)  # type: ignore[arg-type]  # filled below: the ops inside need the number now
         parameters = tuple(self._define(argument, -1, number) for argument in block.arguments)
         start = len(self.ops)
@@ -188,16 +208,35 @@ class _Walk:
         self.operations.append(operation)
         roles = REGION_ROLES.get(name)
         if roles:
+            manual = self._manual[region]
+            inside = manual | attributes["manual"] if op.kind == MANUAL else manual
             regions = tuple(
-                self.region(r.blocks[0], op=number, role=roles[min(k, len(roles) - 1)], caller=source)
+                self.region(r.blocks[0], op=number, role=roles[min(k, len(roles) - 1)], caller=source, manual=inside)
                 for k, r in enumerate(operation.regions)
             )
             self.ops[number] = op._replace(regions=regions)
+        if op.kind == CONSTRAINT:
+            self.give(results[0], operation.attributes["sharding"])
+        elif op.kind == MANUAL:
+            shardings = _jax.sdy.TensorShardingPerValueAttr(operation.attributes["out_shardings"]).shardings
+            for v, sharding in zip(results, shardings, strict=True):
+                self.give(v, sharding)
+            for v in (*operands, *results):
+                own = self.values[v].given
+                if own is not None:
+                    self.values[v] = self.values[v]._replace(given=own._replace(barred=attributes["manual"]))
+
+    def give(self, v: int, sharding: Any) -> None:
+        """Note the sharding that the module has for a value."""
+        value = self.values[v]
+        self.values[v] = value._replace(given=given.from_shardy(sharding, self._manual[value.region]))
 
     def _define(self, value: Any, op: int, region: int) -> int:
         number = len(self.values)
         type_ = self._type(value.type)
-        self.values.append(Value(type_.shape, type_.dtype, op, region))
+        self.values.append(
+            Value(type_.shape, type_.dtype, op, region, given.local(len(type_.shape), self._manual[region]))
+        )
         self._type_of.append(type_)
         self._ids[value] = number
         return number

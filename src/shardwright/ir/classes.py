@@ -14,8 +14,9 @@ from shardwright import _jax
 from shardwright.compiler.miscompiled import KINDS as MISCOMPILED_KINDS
 from shardwright.compiler.miscompiled import Site, forbid
 from shardwright.errors import RuleError
-from shardwright.ir import own_rules, rules
+from shardwright.ir import collective_ops, own_rules, rules
 from shardwright.ir.flops import Window, convolution_flops, dot_flops
+from shardwright.ir.given import manual_axes
 from shardwright.ir.rules import Rule
 from shardwright.ir.user_rules import parse_rule
 
@@ -26,6 +27,7 @@ REGION_ROLES: Mapping[str, tuple[str, ...]] = {
     "stablehlo.while": ("condition", "body"),
     "stablehlo.case": ("branch",),
     "stablehlo.if": ("branch",),
+    "sdy.manual_computation": ("manual",),
 }
 """Ops whose regions belong to the program, and what these are; the last role serves all that follow."""
 
@@ -49,6 +51,7 @@ _DISTINGUISHING = {
     "stablehlo.dot_general": ("precision_config",),
     "stablehlo.dot": ("precision_config",),
     "chlo.ragged_dot": ("ragged_dot_dimension_numbers",),
+    **{f"stablehlo.{kind}": collective_ops.ATTRIBUTES for kind in collective_ops.COLLECTIVES},
 }
 
 
@@ -76,6 +79,8 @@ class Classes:
     """The classes met so far, numbered in order."""
 
     user_rules: Mapping[str, str]
+    mesh: Mapping[str, int] | None = None
+    """The module's own."""
     _known: dict[Any, OpClass] = field(default_factory=dict)
     _classes: dict[Any, OpClass] = field(default_factory=dict)
 
@@ -101,7 +106,7 @@ class Classes:
                     kind=name.partition(".")[2],
                     rule=rule,
                     flops=_flops(name, attributes, rule, ins, outs),
-                    attributes=_reader(name, results),
+                    attributes=self._reader(name, results),
                 )
             self._known[name, given, own, watched, types] = self._classes[name, given, own, rule, types] = known
         return known
@@ -124,10 +129,17 @@ class Classes:
             return own_rules.batched(operands, results, len(operands[0]) - 1)
         if name == "chlo.ragged_dot":
             return _ragged_dot(attributes, shapes)
+        if collective_ops.is_collective(name):
+            return collective_ops.rule(attributes, operands, results)
         alike = len(results) == 1 and len(operands) > 0 and all(shape == results[0] for shape in operands)
         if alike and (name in _IDENTITIES or target in _IDENTITY_CALLS or name.startswith("chlo.")):
             return own_rules.elementwise(results[0], len(operands), 1)
         return own_rules.opaque(operands, results)
+
+    def _reader(self, name: str, results: Sequence[TensorType]) -> Callable[[Any], Attributes] | None:
+        if collective_ops.is_collective(name):
+            return lambda op: {"over": collective_ops.axes_of(op, self.mesh)}
+        return _reader(name, results)
 
 
 def text_attribute(attributes: Any, name: str, default: str) -> str:
@@ -247,6 +259,8 @@ def _reader(name: str, results: Sequence[TensorType]) -> Callable[[Any], Attribu
         return lambda op: {"precise": _is_precise(op)}
     if name == "stablehlo.custom_call":
         return lambda op: {"target": text_attribute(op.attributes, "call_target_name", "")}
+    if name == "sdy.manual_computation":
+        return lambda op: {"manual": manual_axes(op)}
     if name in ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.select_and_scatter"):
         return lambda op: {"reducer": _reducer(op.regions[-1].blocks[0])}
     return None

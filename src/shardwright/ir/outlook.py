@@ -41,7 +41,8 @@ def find_outlooks(program: Program) -> list[Outlook]:
     awaited = program.awaited
 
     def late(op: Op) -> bool:
-        return bool(op.rule.reduction) and not any(awaited[v] for v in op.results)
+        reduces = bool(op.rule.reduction) or op.kind == "all_reduce"
+        return reduces and not any(awaited[v] for v in op.results)
 
     count = Counter(op.region for op in program.ops if late(op))
     return [

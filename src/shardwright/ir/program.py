@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwright.ir.given import Given
 from shardwright.ir.rules import Rule
 
 if TYPE_CHECKING:
     from shardwright.ir.outlook import Outlook
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
+CONSTRAINT, MANUAL = "sharding_constraint", "manual_computation"
+"""The ops by which a program shards itself: a value that is given a sharding, and a ``shard_map``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,16 @@ class Source:
 
 
 class Value(NamedTuple):
-    """One tensor. ``op`` is -1 and ``region`` tells whose parameter it is when no op defines it."""
+    """One tensor. ``op`` is -1 and ``region`` tells whose parameter it is when no op defines it.
+
+    ``given`` is the sharding that the program itself has for it, if it has one.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     op: int
     region: int
+    given: Given | None = None
 
     @property
     def bytes(self) -> int:
@@ -94,7 +101,7 @@ class Op(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A body: the program's own (0), a loop's condition or body, a branch.
+    """A body: the program's own (0), a loop's condition or body, a branch, a region that is manual (``shard_map``).
 
     ``op`` owns it (-1 for the program's). ``parameters`` are its block arguments, ``results`` what it returns, and
     its ops, with everything nested in them, are ``start`` up to ``stop``.
@@ -135,7 +142,7 @@ class Program:
     """A whole program.
 
     ``unused_arguments`` are the paths of arguments that the result does not depend on; ``results`` those of what the
-    function returns, in the order of region 0's results.
+    function returns, in the order of region 0's results. ``own_mesh`` is the mesh that shardings in the program are on.
     """
 
     name: str
@@ -146,6 +153,12 @@ class Program:
     arguments: tuple[Argument, ...]
     unused_arguments: tuple[str, ...]
     results: tuple[str, ...]
+    own_mesh: Mapping[str, int] | None = None
+
+    @cached_property
+    def is_sharded(self) -> bool:
+        """Whether the program has shardings of its own."""
+        return any(value.given is not None for value in self.values)
 
     @cached_property
     def repeats(self) -> NDArray[np.int64]:
@@ -189,7 +202,7 @@ class Program:
         for op in self.ops:
             if op.signature not in out:
                 types = tuple((self.values[v].shape, self.values[v].dtype) for v in (*op.operands, *op.results))
-                key = (op.rule, types, op.flops)
+                key = (op.rule, types, op.flops, op.kind if "over" in op.attributes else "", op.attributes.get("over"))
                 out[op.signature] = numbers.setdefault(key, len(numbers))
         return out
 
@@ -235,10 +248,13 @@ class Program:
     def ties(self, op: Op) -> Iterator[tuple[int, int]]:
         """Pairs of values that are one tensor on both sides of an op: a loop's carries, a branch's results, a barrier.
 
-        Such an op has no factors of its own (``rules.NONE``): each pair is sharded for itself.
+        Such an op has no factors of its own (``rules.NONE``): each pair is sharded for itself. Of a manual region, the
+        side that is inside has the shape of one device's part along the manual axes.
         """
         if op.kind in ("while", "optimization_barrier"):
             yield from zip(op.operands, op.results, strict=True)
+        if op.kind == MANUAL:
+            yield from zip(op.operands, self.regions[op.regions[0]].parameters, strict=True)
         for r in op.regions:
             region = self.regions[r]
             if op.kind == "while":
@@ -275,7 +291,7 @@ def _free_values(program: Program) -> NDArray[np.bool_]:
     free = np.zeros(len(program.values), dtype=bool)
     constant = np.zeros(len(program.values), dtype=bool)
     for op in program.ops:
-        if op.regions or not op.results:
+        if op.regions or not op.results or op.kind == CONSTRAINT:  # which says where its result lies
             continue
         made = op.kind in ("constant", "iota") or (
             bool(op.operands)

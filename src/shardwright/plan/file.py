@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright._files import write_whole
 from shardwright.devices import PRESETS, Device, Link, find_device
 from shardwright.errors import DeviceError, PlanError
+from shardwright.frontend.own_shardings import DROP, KEEP
 from shardwright.frontend.paths import function_name
 from shardwright.plan import schema
 from shardwright.plan.fingerprint import Fingerprint, fingerprint
@@ -49,6 +50,7 @@ def save(plan: Plan, path: str | os.PathLike[str]) -> None:
         "memory_bytes": plan.memory_bytes,
         "decisions": [written(decision) for decision in plan.decisions],
         "donate": list(plan.donate),
+        **({"constraints": DROP} if plan.options.get("constraints") == DROP else {}),
         "program": fingerprint(plan.analysis.program, plan.options.get("platform")).to_dict(),
     }
     text = _laid_out(content) + "\n"
@@ -82,6 +84,7 @@ class Saved:
     decisions: list[dict[str, Any]]
     donate: tuple[int, ...]
     program: Fingerprint | None
+    constraints: str = KEEP
 
 
 def read(path: str | os.PathLike[str]) -> Saved:
@@ -103,6 +106,7 @@ def read(path: str | os.PathLike[str]) -> Saved:
             content["decisions"],
             tuple(content["donate"]),
             None if program is None else Fingerprint(**program),
+            content.get("constraints", KEEP),
         )
     except (schema.DamagedError, DeviceError) as error:
         raise PlanError(f"{shown} is damaged: {str(error).removesuffix('.')}.") from None

@@ -58,7 +58,7 @@ class Plan:
     """What a device may hold: the limit that ``fits`` goes by."""
     donate: tuple[int, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the function was traced with: ``trip_counts``, ``rules``, ``platform``."""
+    """What the function was traced with: ``trip_counts``, ``rules``, ``platform``, ``constraints``, ``ambient``."""
     search: Search | None = None
     """How the decisions were found: seconds, evaluations, simulations, the history of the best cost."""
     verdict: CompilerVerdict | None = None
@@ -205,8 +205,9 @@ class Plan:
     @property
     def sharded(self) -> Sharded:
         """The function with its planned shardings, ready to be annotated."""
-        mesh, rules = self.partitioned.mesh, self.options.get("rules")
-        return Sharded(self.fn, self.args, self.in_specs, self.out_specs, mesh, self._again, rules)
+        mesh, options = self.partitioned.mesh, self.options
+        traced = {name: options[name] for name in ("rules", "constraints", "ambient") if name in options}
+        return Sharded(self.fn, self.args, self.in_specs, self.out_specs, mesh, self._again, **traced)
 
     def place(self, tree: Any, mesh: Mesh | None = None, argument: int | str | None = None) -> Any:
         """``jax.device_put`` of an argument, or of a part of one, by its specs.

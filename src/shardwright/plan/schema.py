@@ -73,6 +73,16 @@ def text(most: int = 500, *, least: int = 1) -> Check:
     return check
 
 
+def choice(*words: str) -> Check:
+    """One of some words."""
+
+    def check(value: Any, place: str) -> None:
+        if value not in words:
+            raise wrong(value, place, " or ".join(map(repr, words)))
+
+    return check
+
+
 def listed(item: Check, *, most: int, least: int = 0) -> Check:
     """A list whose items are all alike."""
 
@@ -206,7 +216,10 @@ PLAN = {
     "decisions": listed(_decision, most=10_000),
     "donate": listed(integer(0, 9_999), most=10_000),
 }
-VERSIONS = {2: record(PLAN), 3: record({**PLAN, "program": PROGRAM})}
+VERSIONS = {
+    2: record(PLAN),
+    3: record({**PLAN, "program": PROGRAM, "constraints": choice("keep", "drop")}, may_lack=("constraints",)),
+}
 
 
 def check(content: dict[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwright.ir.collective_ops import COLLECTIVES
 from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import Op, bits_of
 from shardwright.ir.rules import Rule
-from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reduced
+from shardwright.spmd.collectives import Move, local_bytes, own_move, reduce_partial, reduced
 from shardwright.spmd.prices import Prices
 from shardwright.spmd.state import MeshShape, Sharding
 from shardwright.spmd.uneven import moved_padding, paddable, padded_size, padding, splits_factor
@@ -30,8 +31,9 @@ class Assignment(NamedTuple):
     """``factors[axis]`` is the factor that the axis splits, or -1.
 
     ``operands`` and ``results`` are the shardings the op itself works with, ``before`` and ``after`` the moves that
-    each operand and result needs, ``after_seconds`` what the latter take, and ``loop_seconds`` what making the op a
-    loop that scatters its sums does. ``seconds`` is the price it was chosen by.
+    each operand and result needs, ``own`` those that the op itself is, as a ``psum`` is; ``after_seconds`` is what the
+    latter two take, and ``loop_seconds`` what making the op a loop that scatters its sums does. ``seconds`` is the
+    price it was chosen by.
     """
 
     factors: tuple[int, ...]
@@ -43,6 +45,7 @@ class Assignment(NamedTuple):
     after_seconds: float
     loop_seconds: float
     seconds: float
+    own: tuple[Move, ...] = ()
 
     def made(self, result: int, wanted: Sharding) -> Sharding:
         """How the op leaves a result, partial sums reduced, before it is brought to another sharding."""
@@ -75,6 +78,7 @@ class Way(NamedTuple):
     results: tuple[Sharding, ...]
     partial: tuple[int, ...]
     work_seconds: float
+    own: tuple[Move, ...] = ()
 
 
 class _Weighed(NamedTuple):
@@ -99,14 +103,18 @@ class Ways:
         outlook: Outlook,
         rounding: Sequence[float],
         columns: Sequence[bool] = (),
+        own_seconds: Sequence[float] = (),
     ) -> None:
         self.ways = ways
+        self.own_seconds = own_seconds
         self.outlook = outlook
         self.shapes = [shape for shape, _ in shapes]
         self.sizes = [math.prod(shape) * bits_of(dtype) / 8 for shape, dtype in shapes]
         self.rounding = rounding
         self.columns = columns
         self.work = np.array([way.work_seconds for way in ways])
+        if own_seconds:
+            self.work = self.work + np.array(own_seconds)
         self.factors = np.array([way.factors for way in ways])
         self.count = factors
         self.moved: dict[tuple[int, Sharding], NDArray[np.float64]] = {}
@@ -195,6 +203,9 @@ class Assigner:
         found = list(self._around(way, problem, ways))
         moves = tuple([moves for moves, _ in found])
         after_seconds = sum([seconds for _, seconds in found[count:]])
+        own = tuple([move._replace(sharers=ways.outlook.sharers) for move in way.own])
+        if own:
+            after_seconds += ways.own_seconds[number]
         loop_seconds = sum(
             [self._loop_seconds(ways, count + k, way, want) for k, want in enumerate(problem.results)]
             if way.partial and ways.outlook.product
@@ -210,6 +221,7 @@ class Assigner:
             after_seconds,
             loop_seconds,
             seconds,
+            own,
         )
 
     def _ways(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Ways:
@@ -237,12 +249,13 @@ class Assigner:
         problem: Problem,
     ) -> Ways:
         shape_class, outlook, each = problem.shape_class, problem.outlook, self._each_way
+        ways = [
+            each.get((shape_class, factors)) or self._way(op, shape_class, factors, shapes)
+            for factors in _combinations(op, choices, self.mesh)
+            if op.rule.allows(factors, self.mesh.sizes)
+        ]
         return Ways(
-            [
-                each.get((shape_class, factors)) or self._way(op, shape_class, factors, shapes)
-                for factors in _combinations(op, choices, self.mesh)
-                if op.rule.allows(factors, self.mesh.sizes)
-            ],
+            ways,
             shapes,
             len(op.rule.sizes),
             outlook,
@@ -251,6 +264,9 @@ class Assigner:
                 for t, (_, dtype) in enumerate(shapes)
             ],
             _columns(op.rule) if outlook.product else (),
+            [sum(self.prices.move_seconds(move._replace(sharers=outlook.sharers)) for move in way.own) for way in ways]
+            if op.kind in COLLECTIVES
+            else (),
         )
 
     def _seconds(self, ways: Ways, t: int, count: int, sharding: Sharding) -> NDArray[np.float64]:
@@ -349,8 +365,24 @@ class Assigner:
             tuple(shardings[count:]),
             tuple(a for a, f in enumerate(factors) if f in rule.reduction),
             self.prices.work_seconds(op, shapes[0][1], split, touched),
+            self._own_moves(op, shapes, shardings) if op.kind in COLLECTIVES else (),
         )
         return found
+
+    def _own_moves(
+        self, op: Op, shapes: Sequence[tuple[tuple[int, ...], str]], shardings: Sequence[Sharding]
+    ) -> tuple[Move, ...]:
+        """What a collective of the program's own moves, operand by operand."""
+        axes = tuple(self.mesh.names.index(name) for name in op.attributes["over"])
+        count = len(op.operands)
+        found = []
+        for t in range(count):
+            (shape, dtype), sharding = shapes[t], shardings[t]
+            if op.kind == "all_gather":
+                (shape, dtype), sharding = shapes[count + t], shardings[count + t]
+            size = local_bytes(math.prod(shape) * bits_of(dtype) / 8, sharding, self.mesh)
+            found.append(own_move(op.kind, axes, size, self.mesh))
+        return tuple(found)
 
 
 class _Change(NamedTuple):
@@ -395,16 +427,20 @@ def candidates(
     on_list: frozenset[int],
     axis_size: int,
     padded: frozenset[int] = frozenset(),
+    also: frozenset[int] | None = frozenset(),
 ) -> tuple[int, ...]:
     """The factors of an op that an axis may split: on its list, and major in every result that has them.
 
-    The axis must divide them, but for those of the groups ``padded``.
+    The axis must divide them, but for those of the groups ``padded``. ``also`` are factors that need not be on the
+    list; None bars the axis.
     """
+    if also is None:
+        return ()
     rule, loose = op.rule, paddable(op) if padded else frozenset()
     return tuple(
         f
         for f, group in enumerate(groups)
-        if group in on_list
+        if (group in on_list or f in also)
         and f not in rule.whole
         and splits_factor(rule, f, axis_size, padded=f in loose and group in padded)
         and all(factors.index(f) == 0 for dims in rule.results for factors in dims if f in factors)

@@ -31,6 +31,15 @@ class Move(NamedTuple):
     in_place: bool = True
 
 
+def own_move(kind: str, axes: tuple[int, ...], size: float, mesh: MeshShape) -> Move:
+    """A collective that the program has itself, on a device's part of so many bytes: of a gather, after it."""
+    n = mesh.ways(axes)
+    part = (n - 1) / n
+    sent = {"all_reduce": 2 * part, "collective_permute": 1.0, "collective_broadcast": 1.0}.get(kind, part)
+    named = PERMUTE if kind == "collective_broadcast" else kind.replace("_", "-")
+    return Move(named, axes, size * sent)
+
+
 def local_bytes(total_bytes: float, sharding: Sharding, mesh: MeshShape) -> float:
     """Bytes of one device's part."""
     for axes in sharding:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from shardwright.ir.program import Program, Source
+from shardwright.ir.program import MANUAL, Op, Program, Source, Value
 from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates, spread
 from shardwright.spmd.collectives import Move, reshard
 from shardwright.spmd.prices import Prices
-from shardwright.spmd.shardings import Places, shard_values
-from shardwright.spmd.state import MeshShape, Sharding, State
+from shardwright.spmd.shardings import Bounds, Places, bounds_of, shard_values
+from shardwright.spmd.state import MeshShape, Sharding, State, without
 from shardwright.spmd.uneven import moved_padding, padding
 
 
@@ -20,7 +20,8 @@ class Collective:
     """One collective that a state implies.
 
     ``bytes`` is what each device sends, once; ``times`` how often it runs. ``where`` is "use" (an operand is brought to
-    what the op wants), "result" or "border" (of a loop or branch). The rest is of the ``Move``.
+    what the op wants), "result", "border" (of a loop or branch) or "own" (the program's own). The rest is of the
+    ``Move``.
     """
 
     kind: str
@@ -83,16 +84,27 @@ class Partitioned:
                     if moves and (op.region, value, want) not in seen:  # gathered once for all its uses in a body
                         add(moves, value, o, "use")
                         seen.add((op.region, value, want))
+                for value, move in zip(op.results, assignment.own, strict=False):
+                    add((move,), value, o, "own")
                 for value, moves in zip(op.results, assignment.after, strict=True):
                     add(moves, value, o, "result")
             else:
                 for a, b in program.ties(op):
                     if not program.free[a]:
-                        tensor, have, want = program.values[a], self.values[a], self.values[b]
-                        size = tensor.bytes * moved_padding(tensor.shape, have, want, self.mesh)
+                        inside, have, want = self._crossing(op, a, b)
+                        size = inside.bytes * moved_padding(inside.shape, have, want, self.mesh)
                         moves = reshard(size, have, want, self.mesh)
                         add(moves, a, o, "border")
         return tuple(out)
+
+    def _crossing(self, op: Op, a: int, b: int) -> tuple[Value, Sharding, Sharding]:
+        """A value that crosses the border of an op, with its shardings on both sides, manual axes left out."""
+        values = self.program.values
+        if op.kind != MANUAL:
+            return values[a], self.values[a], self.values[b]
+        manual = self.mesh.numbers(op.attributes["manual"])
+        inside = values[a] if values[b].op >= 0 else values[b]
+        return inside, without(self.values[a], manual), without(self.values[b], manual)
 
 
 def partition_program(
@@ -115,21 +127,21 @@ def partition_values(
     program = places.analysis.program
     on_list = [frozenset(entry.group for entry in entries) for entries in state.lists]
     free = program.free.tolist()
-    allowed: dict[tuple[int, tuple[int, ...]], tuple[tuple[int, ...], ...]] = {}
+    allowed: dict[tuple[int, tuple[int, ...], Bounds], tuple[tuple[int, ...], ...]] = {}
     known: dict[Problem, Assignment] = {}
     assignments: list[Assignment | None] = []
     for o, op in enumerate(program.ops):
         if not op.rule.tensors or o in known_of_op:
             assignments.append(known_of_op.get(o))
             continue
-        groups = places.of_op[o]
-        choice = allowed.get((op.signature, groups))
+        groups, bounds = places.of_op[o], bounds_of(program, op)
+        choice = allowed.get((op.signature, groups, bounds))
         if choice is None:
             own = tuple(
-                candidates(op, groups, found, size, places.uniform)
-                for found, size in zip(on_list, mesh.sizes, strict=True)
+                candidates(op, groups, found, size, places.uniform, bounds.of_axis(axis))
+                for axis, found, size in zip(mesh.names, on_list, mesh.sizes, strict=True)
             )
-            choice = allowed[op.signature, groups] = spread(op.rule, own, mesh.sizes)
+            choice = allowed[op.signature, groups, bounds] = spread(op.rule, own, mesh.sizes)
         problem = Problem(
             program.shape_classes[op.signature],
             program.outlooks[o],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from shardwright.analysis import Analysis
+from shardwright.ir.given import Given
+from shardwright.ir.program import Op, Program
 from shardwright.spmd.kept import kept_by, stays_whole
 from shardwright.spmd.state import Entry, MeshShape, Sharding, State
 from shardwright.spmd.uneven import splits
@@ -84,6 +86,56 @@ class Places:
         return tuple(g for g in self.of_value[value] if g in self.uniform)
 
 
+class Fixed(NamedTuple):
+    """A sharding that a program gives to a value, on a mesh (see ``Given``); ``taken`` are axes that no list gives."""
+
+    axes: Sharding
+    open: tuple[bool, ...]
+    taken: frozenset[int]
+
+
+@lru_cache(maxsize=4096)
+def fixed_on(given: Given | None, mesh: MeshShape) -> Fixed | None:
+    """What a value is given, by numbers of axes; an axis of one device splits nothing."""
+    if given is None:
+        return None
+    number = {name: a for a, (name, size) in enumerate(zip(mesh.names, mesh.sizes, strict=True)) if size > 1}
+    axes = tuple(tuple(number[name] for name in names if name in number) for names in given.axes)
+    return Fixed(axes, given.open, frozenset(number[name] for name in given.named if name in number))
+
+
+class Bounds(NamedTuple):
+    """Which factors of an op axes may split although no list says so, and which axes it must not use, by their names.
+
+    A value that is given a sharding can be read and made as it lies. In a manual region its axes are used up.
+    """
+
+    also: frozenset[tuple[str, int]]
+    barred: frozenset[str]
+
+    def of_axis(self, axis: str) -> frozenset[int] | None:
+        """The factors that an axis may split in any state; None if it must not split any."""
+        return None if axis in self.barred else frozenset(factor for name, factor in self.also if name == axis)
+
+
+NO_BOUNDS = Bounds(frozenset(), frozenset())
+
+
+def bounds_of(program: Program, op: Op) -> Bounds:
+    """What the shardings that its operands and results are given mean for an op."""
+    found = [(program.values[v].given, k) for k, v in enumerate((*op.operands, *op.results))]
+    if not op.rule.tensors or all(given is None for given, _ in found):
+        return NO_BOUNDS
+    also: set[tuple[str, int]] = set()
+    barred: frozenset[str] = frozenset()
+    for given, tensor in found:
+        if given is not None:
+            barred |= given.local
+            dims = zip(given.axes, op.rule.tensors[tensor], strict=True)
+            also.update((axis, factors[0]) for axes, factors in dims if factors for axis in axes)
+    return Bounds(frozenset(also), barred)
+
+
 def winner(places: Iterable[int], pairs: Iterable[Pair], sides: tuple[int, ...]) -> int:
     """Of several places of one colour, the one that every conflict's side points to; else the first."""
     left = list(places)
@@ -106,10 +158,11 @@ def shard_values(places: Places, mesh: MeshShape, state: State) -> list[Sharding
         pairs = places.pairs(v)
         kept = kept_by(v, whole)
         padded = places.padded(v)
-        key = (value.shape, groups, pairs, kept, padded)
+        key = (value.shape, groups, pairs, kept, padded, value.given)
         sharding = known.get(key)
         if sharding is None:
-            sharding = known[key] = shard_value(value.shape, groups, pairs, kept, mesh, state.lists, padded)
+            fixed = fixed_on(value.given, mesh)
+            sharding = known[key] = shard_value(value.shape, groups, pairs, kept, mesh, state.lists, padded, fixed)
         out.append(sharding)
     return out
 
@@ -122,19 +175,23 @@ def shard_value(
     mesh: MeshShape,
     lists: tuple[tuple[Entry, ...], ...],
     padded: tuple[int, ...] = (),
+    fixed: Fixed | None = None,
 ) -> Sharding:
     """The sharding of a value with these groups and conflicts.
 
-    ``kept`` are entries that keep it whole, ``padded`` groups that may be split unevenly.
+    ``kept`` are entries that keep it whole, ``padded`` groups that may be split unevenly; ``fixed`` is what the program
+    itself says.
     """
-    taken: list[list[int]] = [[] for _ in shape]
     if 0 in shape:  # there is nothing to split, and jaxlib 0.10.2 hands such results out whole whatever is asked for
         return tuple(() for _ in shape)
+    taken: list[list[int]] = [[] for _ in shape] if fixed is None else [list(axes) for axes in fixed.axes]
     for axis, entries in enumerate(lists):
+        if fixed is not None and axis in fixed.taken:
+            continue
         for entry in entries:
             if entry.group in kept:
                 break
-            dims = [d for d, g in enumerate(groups) if g == entry.group]
+            dims = [d for d, g in enumerate(groups) if g == entry.group and (fixed is None or fixed.open[d])]
             if not dims or (entry.unless >= 0 and entry.unless in groups):
                 continue
             d = winner(dims, pairs, entry.sides) if len(dims) > 1 else dims[0]

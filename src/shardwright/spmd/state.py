@@ -6,7 +6,7 @@ Order is priority. With ``data: batch, width`` an activation [batch, width] has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -27,6 +27,11 @@ class MeshShape:
         """From a dict such as ``{"data": 4, "model": 2}``."""
         return cls(tuple(axes), tuple(axes.values()))
 
+    @property
+    def axes(self) -> dict[str, int]:
+        """The size of each axis by its name."""
+        return dict(zip(self.names, self.sizes, strict=True))
+
     @cached_property
     def devices(self) -> int:
         """How many devices there are."""
@@ -35,12 +40,21 @@ class MeshShape:
             count *= size
         return count
 
+    def numbers(self, names: Container[str]) -> frozenset[int]:
+        """The axes of these names, by number."""
+        return frozenset(axis for axis, name in enumerate(self.names) if name in names)
+
     def ways(self, axes: tuple[int, ...]) -> int:
         """Into how many parts these axes split a dimension."""
         parts = 1
         for axis in axes:
             parts *= self.sizes[axis]
         return parts
+
+
+def without(sharding: Sharding, axes: Container[int]) -> Sharding:
+    """A sharding but for some axes."""
+    return tuple(tuple(axis for axis in dim if axis not in axes) for dim in sharding)
 
 
 class Entry(NamedTuple):

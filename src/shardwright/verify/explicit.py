@@ -13,11 +13,11 @@ from typing import Any
 from shardwright import _jax
 from shardwright.apply.annotate import TAG, sharding_attribute
 from shardwright.ir.build import TERMINATORS, ReadModule, functions_of
+from shardwright.ir.given import mesh_symbol
 from shardwright.ir.outlook import narrowed_by
+from shardwright.ir.program import CONSTRAINT, MANUAL
 from shardwright.spmd import Partitioned, Sharding
 from shardwright.verify.shardy import EXPLICIT, ShardyCollective, read_collectives
-
-_MESH = "shardwright_mesh"
 
 
 def explicit_collectives(read: ReadModule, partitioned: Partitioned) -> tuple[ShardyCollective, ...]:
@@ -42,13 +42,11 @@ class _Writer:
         self._attributes: dict[Sharding, Any] = {}
         self._ids: dict[Any, int] = {}
         self._early: dict[int, Sharding] = {}
+        self._mesh = mesh_symbol(module, partitioned.mesh.axes)
         self._walk = iter(enumerate(zip(self.program.ops, partitioned.assignments, strict=True)))
 
     def write(self) -> None:
         """Write everything."""
-        axes = ", ".join(f'"{n}"={s}' for n, s in zip(self.plan.mesh.names, self.plan.mesh.sizes, strict=True))
-        parsed = _jax.ir.Operation.parse(f"sdy.mesh @{_MESH} = <[{axes}]>")
-        _jax.ir.InsertionPoint.at_block_begin(self.module.regions[0].blocks[0]).insert(parsed)
         main = self.functions["main"]
         body = main.regions[0].blocks[0]
         region = self.program.regions[0]
@@ -101,8 +99,13 @@ class _Writer:
                     self._early[v] = made  # moved at fewer bytes, once it is converted
                 elif made != self.plan.values[v] and not self.program.free[v]:
                     self._constrain_result(operation, result, v)
-        if operation.results:
+        if op.kind == MANUAL:
+            operation.attributes["in_shardings"] = self._per_value(self.plan.values[v] for v in op.operands)
+            operation.attributes["out_shardings"] = self._per_value(shardings)
+        elif operation.results:
             operation.attributes["sdy.sharding"] = self._per_value(shardings)
+        if op.kind == CONSTRAINT:
+            operation.attributes["sharding"] = self._attribute(shardings[0])
         if op.regions:
             operation.attributes[TAG] = _jax.ir.IntegerAttr.get(_jax.ir.IntegerType.get_signless(64), number)
         for k, r in enumerate(op.regions):
@@ -133,5 +136,5 @@ class _Writer:
     def _attribute(self, sharding: Sharding) -> Any:
         known = self._attributes.get(sharding)
         if known is None:
-            known = self._attributes[sharding] = sharding_attribute(_MESH, self.plan.mesh.names, sharding)
+            known = self._attributes[sharding] = sharding_attribute(self._mesh, self.plan.mesh.names, sharding)
         return known

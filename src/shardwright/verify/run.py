@@ -8,10 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
-from jax import export
-
 from shardwright._children import child_environment, child_folder, run_child
+from shardwright.apply import export_plain
 from shardwright.errors import PlanError
 from shardwright.ir.program import Program
 from shardwright.space.carried import carried_results
@@ -33,9 +31,7 @@ def verify_run(plan: Plan, *, seed: int = 0, timeout_seconds: float = 600.0) -> 
     """
     planned, _ = plan.export(PLATFORM)
     try:
-        plain = export.export(jax.jit(plan.fn), platforms=[PLATFORM], disabled_checks=planned.disabled_safety_checks)(
-            *plan.args
-        )
+        plain = export_plain(plan.sharded, PLATFORM, planned.disabled_safety_checks)
     except NotImplementedError as error:
         raise PlanError(
             f"JAX cannot export this program ({error}), so it cannot be run in a process of its own."

@@ -27,7 +27,8 @@ def main(folder: str) -> None:
     task = json.loads(Path(folder, "task.json").read_text())
     plain, planned = (export.deserialize(bytearray(Path(folder, name).read_bytes())) for name in ("plain", "planned"))
     mesh = Mesh(np.array(jax.devices()).reshape(tuple(task["mesh"].values())), tuple(task["mesh"]))
-    run_plain = compiled(plain, random_inputs(plain, task["seed"], range(len(plain.in_avals))))
+    together = mesh if plain.nr_devices > 1 else None
+    run_plain = compiled(plain, random_inputs(plain, task["seed"], range(len(plain.in_avals))), together)
     pairs = {result: argument for argument, result in task["named"]}
 
     def refer(inputs: Inputs) -> Reference:

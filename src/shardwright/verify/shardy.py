@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,11 @@ from shardwright import _jax
 from shardwright.apply import annotated_module
 from shardwright.apply.annotate import TAG
 from shardwright.ir.build import functions_of
+from shardwright.ir.collective_ops import axes_of, is_collective
 from shardwright.ir.program import Source, bits_of
 from shardwright.ir.sources import Sources
 from shardwright.spmd import MeshShape, Partitioned
-from shardwright.spmd.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
+from shardwright.spmd.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER, own_move
 from shardwright.verify.report import Verdict
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ _AXIS = re.compile(r'"([^"]+)"(?::\(\d+\)(\d+))?')
 _DIMENSION = re.compile(r'\{[^{}]*"[^{}]*\}')
 """The axes of a dimension that has any."""
 EXPLICIT = "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives)"
+_WITH_BODIES = frozenset(
+    {"stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.named_computation", "sdy.manual_computation"}
+)
 _PIPELINE = f"sdy-propagation-pipeline,{EXPLICIT}"
 _KINDS = {
     "sdy.all_gather": ALL_GATHER,
@@ -103,7 +107,9 @@ def read_collectives(module: Any, partitioned: Partitioned) -> tuple[ShardyColle
             elif op.name == "func.call":
                 callee = functions[_jax.ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
                 visit(callee.regions[0].blocks[0], times, sources.of(op.location, caller))
-            elif op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.named_computation"):
+            elif is_collective(op.name):
+                out.extend(_own(op, partitioned, times, sources.of(op.location, caller)))
+            elif op.name in _WITH_BODIES:
                 number = _jax.ir.IntegerAttr(op.attributes[TAG]).value if TAG in op.attributes else -1
                 for region in op.regions:
                     visit(region.blocks[0], times * trips.get(number, 1), caller)
@@ -112,6 +118,20 @@ def read_collectives(module: Any, partitioned: Partitioned) -> tuple[ShardyColle
         main = functions["main"]
         visit(main.regions[0].blocks[0], 1, Source())
     return tuple(out)
+
+
+def _own(op: Any, partitioned: Partitioned, times: int, source: Source) -> Iterator[ShardyCollective]:
+    """What each device sends for a collective that the program has itself, in a manual region."""
+    mesh, sizes = partitioned.mesh, partitioned.mesh.axes
+    axes = tuple(mesh.names.index(axis) for axis in axes_of(op, sizes))
+    gathers = op.name == "stablehlo.all_gather"
+    split = math.prod(int(part) if part else sizes[axis] for axis, part in _axes(op, "sdy.sharding"))
+    for operand, result in zip(op.operands, op.results, strict=True):
+        type_ = (result if gathers else operand).type
+        size = math.prod(type_.shape) * bits_of(str(type_.element_type)) / 8 / split
+        move = own_move(op.name.partition(".")[2], axes, size, mesh)
+        if move.bytes:
+            yield ShardyCollective(move.kind, axes, move.bytes, times, source)
 
 
 def _sent(op: Any, mesh: MeshShape) -> list[tuple[str, tuple[int, ...], float]]:
@@ -161,7 +181,7 @@ def _in_place(op: Any) -> bool:
 
 def _axes(op: Any, attribute: str) -> set[tuple[str, str]]:
     """The axes named in an attribute; Shardy's bindings give no way to lists of axes but their text."""
-    return set(_AXIS.findall(str(op.attributes[attribute])))
+    return set(_AXIS.findall(str(op.attributes[attribute]))) if attribute in op.attributes else set()
 
 
 def _sliced_axes(op: Any) -> set[tuple[str, str]]:
