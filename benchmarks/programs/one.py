@@ -1,6 +1,6 @@
 """One program: planned at its real size, compiled at a middle one, run at a small one. In a process of its own.
 
-Prints what it knows as lines of JSON, each replacing the one before, so that a process that dies has said how far it got.
+Prints what it knows as lines of JSON, each replacing the one before, so that one that dies has said how far it got.
 """
 
 from __future__ import annotations
