@@ -100,7 +100,7 @@ class Lowering:
     given: tuple[NamedSharding | None, ...] = ()
     """The shardings that flat arguments have already: their own, or those that the function was jitted with."""
     ambient: AbstractMesh | None = None
-    """The mesh that was set around the caller."""
+    """The mesh that was set around the caller, or that the types of arguments are on."""
     planned: bool = False
     """Whether it was lowered with shardings that are not the program's own."""
 
@@ -135,9 +135,9 @@ def lower(
     fn, args = static.sealed(fn, tuple(args))
     names = parameter_names(fn, len(args))
     inside = nullcontext() if ambient is None else jax.sharding.use_abstract_mesh(ambient)
-    ambient = ambient if ambient is not None else _jax.ambient_mesh()
-    explicit = ambient is not None and AxisType.Explicit in ambient.axis_types
     shapes = tuple(_shapes(name, arg) for name, arg in zip(names, args, strict=True))
+    ambient = ambient or _jax.ambient_mesh() or _explicit_mesh(shapes)
+    explicit = ambient is not None and AxisType.Explicit in ambient.axis_types
     changed: list[Any] = []
     try:
         with inside:
@@ -191,6 +191,12 @@ def _sharding_of(leaf: Any) -> NamedSharding | None:
     """How an argument lies on a mesh of several devices, if it does."""
     sharding = getattr(leaf, "sharding", None)
     return sharding if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
+
+
+def _explicit_mesh(shapes: Any) -> AbstractMesh | None:
+    """The mesh of arguments whose types carry shardings."""
+    meshes = [own.mesh.abstract_mesh for leaf in jax.tree.leaves(shapes) if (own := _sharding_of(leaf)) is not None]
+    return next((mesh for mesh in meshes if AxisType.Explicit in mesh.axis_types), None)
 
 
 def bare(shapes: Any) -> Any:
