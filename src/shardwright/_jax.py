@@ -9,6 +9,8 @@
 - ``jax._src.mesh.thread_resources``: the mesh of a ``with mesh:`` around the caller, which has no public way to ask.
 - ``Traced.jaxpr``, and of its only equation ``params["in_shardings"]`` and ``["jaxpr"]``: the shardings that a function
   was jitted with.
+- ``jax._src.shard_map.shard_map_p.bind`` and ``jax._src.config.auto_pcast``: the place where every ``shard_map`` passes
+  with its function still a function, which alone can be traced on other shapes; and a way to trace apart from caches.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -23,12 +25,13 @@ import contextlib
 import io
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jaxlib
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jaxlib.version import __version__ as _jaxlib_version
 
 from shardwright.errors import ModuleError, UnsupportedJaxError
@@ -44,7 +47,9 @@ def _unsupported(missing: str) -> UnsupportedJaxError:
 
 
 try:
+    from jax._src import config as _config
     from jax._src import mesh as _mesh
+    from jax._src import shard_map as _shard_map
     from jax._src.export import _export
     from jax._src.interpreters import mlir as _jax_mlir
     from jaxlib.mlir import ir, passmanager
@@ -53,6 +58,7 @@ try:
     _make_context = _jax_mlir.make_ir_context
     _export._module_to_bytecode  # noqa: B018 (is it there?)
     _mesh.thread_resources.env.physical_mesh  # noqa: B018
+    _config.auto_pcast, _shard_map.shard_map_p  # noqa: B018
 except (ImportError, AttributeError) as error:
     raise _unsupported(str(error)) from error
 
@@ -70,6 +76,7 @@ __all__ = [
     "parse_module",
     "populate_rules",
     "portable",
+    "regions_replaced",
     "run_passes",
     "sdy",
     "serialize",
@@ -151,6 +158,47 @@ def ambient_mesh() -> AbstractMesh | None:
         return abstract
     physical = _mesh.thread_resources.env.physical_mesh
     return None if physical.empty else physical.abstract_mesh
+
+
+@contextlib.contextmanager
+def regions_replaced(replace: Callable[..., Any]) -> Iterator[None]:
+    """Have ``replace`` called for each ``shard_map`` that is traced, with what it is given: see ``frontend/opened.py``.
+
+    Where it raises ``NameError``, because the region names an axis, the region stays. Functions that were jitted inside
+    are traced anew, and what comes of it is not kept for others: ``auto_pcast`` is part of the key of JAX's caches.
+    """
+    primitive: Any = _shard_map.shard_map_p
+
+    def bind(*args: Any, subfuns: Any, mesh: Any, in_specs: Any, newly_manual_axes: Any, **params: Any) -> Any:
+        def body(*parts: Any) -> tuple[Any, Any]:
+            tree, out_specs = subfuns[0](*parts).unpack_aux()
+            return tree.unflatten(), out_specs
+
+        if all(isinstance(spec, PartitionSpec) for spec in in_specs):
+            try:
+                return _Unflattened(replace(body, args, dict(mesh.shape), in_specs, newly_manual_axes))
+            except NameError:
+                pass
+        with _config.auto_pcast(True):
+            params |= {"subfuns": subfuns, "mesh": mesh, "in_specs": in_specs, "newly_manual_axes": newly_manual_axes}
+            return type(primitive).bind(primitive, *args, **params)
+
+    primitive.bind = bind
+    try:
+        with _config.auto_pcast(False):
+            yield
+    finally:
+        del primitive.bind
+
+
+@dataclass(frozen=True)
+class _Unflattened:
+    """A tree in the place of one that JAX has flattened."""
+
+    tree: Any
+
+    def unflatten(self) -> Any:
+        return self.tree
 
 
 def own_shardings(traced: jax.stages.Traced) -> list[NamedSharding | None]:

@@ -50,7 +50,7 @@ class Traced:
     ) -> Traced:
         """Trace, read and analyse."""
         check_mode(constraints)
-        lowering = lower(fn, args, platform, ambient)
+        lowering = lower(fn, args, platform, ambient, constraints)
         positions = (donate,) if isinstance(donate, int) else tuple(donate)
         module = read(fn, lowering, donate=positions, trip_counts=trip_counts, rules=rules, constraints=constraints)
         check_targets(module.program, rules)

@@ -58,17 +58,24 @@ class Sharded:
 
     @property
     def explicit(self) -> bool:
-        """Whether shardings are part of the program's types, so that it cannot be traced with any others."""
+        """Whether shardings are part of the program's types."""
         return self.ambient is not None and AxisType.Explicit in self.ambient.axis_types
+
+    @property
+    def apart(self) -> bool:
+        """Whether JAX must not see the plan's shardings while it traces: the program's own are at odds with them."""
+        return self.explicit or self.constraints != KEEP
 
 
 def annotated_module(
     sharded: Sharded, platform: str, **jit_options: Any
 ) -> tuple[Lowering, ReadModule, Partitioned, Annotation]:
     """Lower the function with the planned shardings and constrain a copy of its module to the plan."""
-    shardings = {} if sharded.explicit else sharded.jit_options
+    shardings = {} if sharded.apart else sharded.jit_options
     try:
-        lowering = lower(sharded.fn, sharded.args, platform, sharded.ambient, **shardings, **jit_options)
+        lowering = lower(
+            sharded.fn, sharded.args, platform, sharded.ambient, sharded.constraints, **shardings, **jit_options
+        )
     except TraceError as error:  # it was traced before without shardings, so these are what JAX cannot do here
         raise PlanError(
             f"JAX cannot lower this program for a mesh ({error.__cause__ or error}), "
@@ -76,7 +83,7 @@ def annotated_module(
         ) from error
     module = read(sharded.fn, lowering, rules=sharded.rules, constraints=sharded.constraints)
     partitioned = sharded.partition(module)
-    if sharded.explicit:
+    if sharded.apart:
         write_boundary(module.module, partitioned)
     return lowering, module, partitioned, annotate(module, partitioned)
 
@@ -90,7 +97,7 @@ def export_annotated(sharded: Sharded, platform: str) -> tuple[export.Exported, 
     lowering, module, _, annotation = annotated_module(sharded, platform)
     checks = [export.DisabledSafetyCheck.custom_call(t) for t in _custom_calls(module)]
     try:
-        if sharded.explicit:
+        if sharded.apart:
             exported = _wrapper(sharded, lowering, platform, sharded.jit_options, checks)
         else:
             with sharded.traced_in():

@@ -17,6 +17,7 @@ from shardwright import _jax
 from shardwright.devices.find import default_backend
 from shardwright.errors import TraceError
 from shardwright.frontend import in_place, own_shardings, stablehlo, static
+from shardwright.frontend.opened import on_blocks
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
@@ -79,7 +80,14 @@ def read(
         donated=[i for i, k in enumerate(kept) if k in donated],
         trip_counts=trip_counts,
         user_rules=rules,
-        boundary=(__file__, in_place.__file__, own_shardings.__file__, stablehlo.__file__, static.__file__),
+        boundary=(
+            __file__,
+            _jax.__file__,
+            in_place.__file__,
+            own_shardings.__file__,
+            stablehlo.__file__,
+            static.__file__,
+        ),
         origin=_definition(fn),
         given_arguments=given,
     )
@@ -120,11 +128,13 @@ def lower(
     args: Sequence[Any],
     platform: str | None = None,
     ambient: AbstractMesh | None = None,
+    constraints: str = own_shardings.KEEP,
     **jit_options: Any,
 ) -> Lowering:
     """Check the arguments, trace and lower, as ``jax.jit(fn, **jit_options)`` would.
 
-    ``ambient`` is the mesh that was set when the function was first traced; by default that which is set now.
+    ``ambient`` is the mesh that was set when the function was first traced; by default that which is set now. Where
+    ``constraints`` are dropped, regions of ``shard_map`` are opened.
     """
     if not callable(fn):
         raise TraceError(f"expected a JAX function to partition, got {_a(fn)}; pass the function itself.")
@@ -140,7 +150,8 @@ def lower(
     explicit = ambient is not None and AxisType.Explicit in ambient.axis_types
     changed: list[Any] = []
     try:
-        with inside:
+        dropped = constraints == own_shardings.DROP
+        with inside, _jax.regions_replaced(on_blocks) if dropped else nullcontext():
             jitted = jax.jit(in_place.watched(fn, changed), **jit_options)
             traced = jitted.trace(*(shapes if explicit else bare(shapes)))
         lowered = traced.lower(lowering_platforms=(platform or here,))
