@@ -33,6 +33,8 @@ def spec_text(spec: PartitionSpec) -> str:
         if isinstance(axes, (tuple, list)):
             inner = ", ".join(map(entry, axes))
             return f"({inner},)" if len(axes) == 1 else f"({inner})"
+        if axes is PartitionSpec.UNCONSTRAINED:
+            return "P.UNCONSTRAINED"
         return "None" if axes is None else f'"{axes}"'
 
     return f"P({', '.join(map(entry, spec))})"

@@ -8,14 +8,14 @@ once and counted as often as it occurs, so that the price of a state does not de
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
 from shardwright.cost.buffers import Buffers, find_buffers
 from shardwright.cost.kernels import Kernels, find_kernels
 from shardwright.cost.shortcuts import with_shortcuts
-from shardwright.ir.given import Given
+from shardwright.ir.given import Given, local
 from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import MANUAL, Op, Program
 from shardwright.spmd.kept import kept_by, stays_whole
@@ -109,7 +109,8 @@ class Table(Generic[K]):
 class Classes:
     """The classes of a program; ``whole`` are the sets of arguments' values that a state can keep whole.
 
-    With ``fixed``, a sharding for each value, values of different shardings are of different classes.
+    With ``fixed``, a sharding for each value, values of different shardings are of different classes. ``freed`` are
+    values that the program gives a sharding, as if it did not.
     """
 
     def __init__(
@@ -118,9 +119,10 @@ class Classes:
         whole: tuple[frozenset[int], ...] = (),
         platform: str = "tpu",
         fixed: Sequence[Sharding] | None = None,
+        freed: frozenset[int] = frozenset(),
     ) -> None:
         self.places = places
-        self.program: Program = with_shortcuts(places.analysis.program)
+        self.program: Program = _freed(with_shortcuts(places.analysis.program), freed)
         self.kernels: Kernels = find_kernels(self.program, platform)
         self.buffers: Buffers = find_buffers(self.program, self.kernels)
         self.values: Table[ValueClass] = Table()
@@ -243,3 +245,18 @@ class Classes:
                         before, after, moved = (self.of_value[v] for v in (a, b, inside))
                         table.add(BorderClass(before, after, moved, manual, repeats[o]), o)
         return table
+
+
+def _freed(program: Program, values: frozenset[int]) -> Program:
+    """The program without the shardings that it gives to some values."""
+    if not values:
+        return program
+    changed = list(program.values)
+    for v in values:
+        given = changed[v].given
+        changed[v] = changed[v]._replace(given=local(len(changed[v].shape), given.local) if given else None)
+    out = replace(program, values=tuple(changed))
+    # They do not change what else is known of it.
+    known = {field.name for field in fields(program)} | {"is_sharded"}
+    out.__dict__.update({name: found for name, found in program.__dict__.items() if name not in known})
+    return out

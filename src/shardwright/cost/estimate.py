@@ -10,7 +10,7 @@ from functools import cached_property
 from shardwright.cost.compute import kernel_seconds
 from shardwright.cost.kernels import CONTRACTIONS
 from shardwright.cost.model import CostModel
-from shardwright.ir.program import Source
+from shardwright.ir.program import CONSTRAINT, Source
 from shardwright.spmd.collectives import Move
 from shardwright.spmd.partitioned import Collective, Partitioned
 
@@ -173,7 +173,8 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
         seconds = kernel_seconds(work, model.device)
         bound = model.bound(work)
         for root in model.classes.kernel_classes.members[k]:
-            heavy = next((o for o in model.classes.ops_of_kernel[root] if program.ops[o].kind in CONTRACTIONS), root)
+            ops = [o for o in model.classes.ops_of_kernel[root] if program.ops[o].kind != CONSTRAINT] or [root]
+            heavy = next((o for o in ops if program.ops[o].kind in CONTRACTIONS), ops[-1])
             op = program.ops[heavy]
             tensor = str(program.values[op.results[0]]) if op.results else ""
             entry = found[op.kind, op.source, bound, tensor]

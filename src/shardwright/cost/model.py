@@ -49,7 +49,8 @@ class CostModel:
     """Costs of states of one program on one mesh of devices. ``evaluate`` is the fast way in.
 
     An ``assigner`` that has seen the same classes of ops on this mesh need not weigh them again. ``like`` prices the
-    same program on another mesh: what does not depend on the mesh is taken from it.
+    same program on another mesh: what does not depend on the mesh is taken from it. ``freed`` are values whose
+    shardings in the program do not count.
     """
 
     def __init__(
@@ -61,11 +62,14 @@ class CostModel:
         fixed: Sequence[Sharding] | None = None,
         assigner: Assigner | None = None,
         like: CostModel | None = None,
+        freed: frozenset[int] = frozenset(),
     ) -> None:
         self.mesh, self.device, self.whole = mesh, device, whole
         if like is not None and (like.whole != whole or like.device.platform != device.platform or fixed is not None):
             like = None
-        self.classes: Classes = like.classes if like is not None else Classes(places, whole, device.platform, fixed)
+        self.classes: Classes = (
+            like.classes if like is not None else Classes(places, whole, device.platform, fixed, freed)
+        )
         self.points: Points = find_points(self.classes) if like is None else like.points
         self.at, self.kinds, self.columns = self.points
         self.prices = DevicePrices.of(device, mesh)

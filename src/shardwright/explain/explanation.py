@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from shardwright.explain.uneven import Padded, Uneven, find_uneven, padded_tenso
 from shardwright.explain.words import plain
 from shardwright.frontend.paths import leaf_paths, parameter_names
 from shardwright.ir.program import Argument
+from shardwright.plan.own import ARGUMENT, REGION, OwnSharding, cost_without
 from shardwright.space.decisions import path_matches
 from shardwright.spmd.collectives import local_bytes
 
@@ -54,7 +56,8 @@ class Explanation:
     Of an argument there are ``tensors``, ``alternatives`` (with the plan itself among them), ``collectives`` and
     ``conflicts``, and of its dimensions those that axes do not divide (``uneven``); of a source line ``ops``,
     ``kernels``, ``collectives``, ``conflicts`` and which results are ``padded``. ``left_out`` says what was not priced,
-    if anything.
+    if anything. ``own`` are shardings that the program has already there, ``step_seconds_without`` what the step would
+    take without them.
     """
 
     about: str
@@ -70,6 +73,8 @@ class Explanation:
     uneven: tuple[Uneven, ...] = ()
     padded: tuple[Padded, ...] = ()
     left_out: str = ""
+    own: tuple[OwnSharding, ...] = ()
+    step_seconds_without: float | None = None
 
     @property
     def better(self) -> Alternative | None:
@@ -143,7 +148,15 @@ def _explain_arguments(plan: Plan, path: str, arguments: list[Argument], unused:
         conflicts=choices_of_groups(plan, groups) if len(tensors) == 1 else (),
         uneven=find_uneven(plan, arguments[0], tensors[0].dimensions) if len(tensors) == 1 else (),
         left_out="" if priced_whole or not split else f"{path} whole",
+        **_own(plan, lambda own: own.what == ARGUMENT and path_matches(path, own.name)),
     )
+
+
+def _own(plan: Plan, about: Callable[[OwnSharding], bool]) -> dict[str, Any]:
+    """The shardings of the program's own that are asked about, and what the step would take without them."""
+    own = tuple(each for each in plan.own_shardings if about(each))
+    free = [each for each in own if each.what != REGION]
+    return {"own": own, "step_seconds_without": cost_without(plan, free).step_seconds if free else None}
 
 
 def _tensor(plan: Plan, alike: list[Argument]) -> Tensor:
@@ -179,4 +192,5 @@ def _explain_line(plan: Plan, text: str) -> Explanation:
         collectives=moved_at(plan, at),
         conflicts=choices_at(plan, at),
         padded=padded_tensors(plan, [v for op in plan.analysis.program.ops if at(op.source) for v in op.results]),
+        **_own(plan, lambda own: own.what != ARGUMENT and at(own.source)),
     )

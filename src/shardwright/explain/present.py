@@ -25,7 +25,7 @@ from shardwright.explain.words import many, more, short, signed_percent, signed_
 if TYPE_CHECKING:
     from shardwright.explain.explanation import Explanation, Tensor
 
-_MOST_OPS, _MOST_ALTERNATIVES = 10, 16
+_MOST_OPS, _MOST_ALTERNATIVES, _MOST_OWN = 10, 16, 4
 
 
 def explanation_table(e: Explanation) -> RenderableType:
@@ -35,6 +35,7 @@ def explanation_table(e: Explanation) -> RenderableType:
 
 def _arguments(e: Explanation) -> Iterator[RenderableType]:
     yield from _one(e.tensors[0]) if len(e.tensors) == 1 else _several(e)
+    yield from _own(e)
     for u in e.uneven:
         yield Text()
         yield uneven_text(u, e)
@@ -47,6 +48,19 @@ def _arguments(e: Explanation) -> Iterator[RenderableType]:
     yield Text()
     yield _moves(e.collectives, of=True) if e.collectives else Text("No collective moves it or its update.")
     yield from _choices(e.conflicts)
+
+
+def _own(e: Explanation) -> Iterator[RenderableType]:
+    """Shardings that the program has already, and what the step would take without them."""
+    if not e.own:
+        return
+    yield Text()
+    specs = dict.fromkeys(f"{own.name} {spec_text(own.spec)}" if own.spec is not None else own.what for own in e.own)
+    text = f"Yours: {'; '.join(list(specs)[:_MOST_OWN])}{' …' if len(specs) > _MOST_OWN else ''}."
+    if e.step_seconds_without is not None:
+        them = "them" if len(e.own) > 1 else "it"
+        text += f" Without {them} the step would take {human_seconds(e.step_seconds_without)}."
+    yield Text(text)
 
 
 def _one(t: Tensor) -> Iterator[RenderableType]:
@@ -171,6 +185,7 @@ def _line(e: Explanation) -> Iterator[RenderableType]:
         for avoided in dict.fromkeys(record for op in e.ops for record in op.avoided):
             yield Text()
             yield Text(f"Avoided: {avoided.name}. XLA gives {avoided.what}; instead {avoided.instead}.")
+    yield from _own(e)
     if e.padded:
         yield Text()
         yield padded_text(e.padded)

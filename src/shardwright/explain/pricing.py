@@ -10,7 +10,7 @@ from shardwright.cost import Cost, CostModel
 from shardwright.space import Decision, Decisions, Whole, resolve
 from shardwright.space.decisions import entry_of
 from shardwright.spmd import Entry, Sharding, State, keep_whole
-from shardwright.spmd.shardings import shard_value
+from shardwright.spmd.shardings import fixed_on, shard_value
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan
@@ -30,10 +30,11 @@ def state_of(plan: Plan, decisions: Decisions) -> State | None:
 
 def sharding_in(plan: Plan, state: State, value: int) -> Sharding:
     """The sharding of an argument in a state."""
-    places, shape = plan.partitioned.places, plan.analysis.program.values[value].shape
+    places, tensor = plan.partitioned.places, plan.analysis.program.values[value]
     kept = tuple(-2 - k for k, values in enumerate(state.whole) if value in values)
     mesh = plan.partitioned.mesh
-    return shard_value(shape, places.of_value[value], places.pairs(value), kept, mesh, state.lists)
+    groups, fixed = places.of_value[value], fixed_on(tensor.given, mesh)
+    return shard_value(tensor.shape, groups, places.pairs(value), kept, mesh, state.lists, fixed=fixed)
 
 
 def price(plan: Plan, states: Sequence[State]) -> list[Cost]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SPLIT, TOO_LATE, OTHER_SIDE = "split", "too late", "other side"
 PASSED_BY, INDIVISIBLE, KEPT_WHOLE, UNNAMED = "passed by", "indivisible", "kept whole", "unnamed"
+YOURS = "yours, by the argument's own sharding"
 NO_DECISION = "no decision names it"
 
 
@@ -86,7 +87,7 @@ def dimension_reasons(plan: Plan, argument: Argument) -> tuple[Dimension, ...]:
     parts = [1] * len(shape)
     reasons: list[list[Reason]] = [[] for _ in shape]
     for axis, ways in zip(partitioned.mesh.names, partitioned.mesh.sizes, strict=True):
-        found = _on_axis(plan, argument, axis, ways, parts)
+        found = _given(plan, argument, axis) or _on_axis(plan, argument, axis, ways, parts)
         for d, own in enumerate(reasons):
             if groups[d] >= 0 and ways > 1:
                 own.append(found.get(d) or Reason(axis, UNNAMED, NO_DECISION + _nor(shape[d], ways, parts[d])))
@@ -94,6 +95,17 @@ def dimension_reasons(plan: Plan, argument: Argument) -> tuple[Dimension, ...]:
         Dimension(d, size, names[groups[d]] if groups[d] >= 0 else "", tuple(reasons[d]))
         for d, size in enumerate(shape)
     )
+
+
+def _given(plan: Plan, argument: Argument, axis: str) -> dict[int, Reason]:
+    """What the program itself says of an argument and an axis; nothing where it leaves that open."""
+    given = plan.analysis.program.values[argument.value].given
+    if given is None or not given.decides:
+        return {}
+    has = [axis in axes for axes in given.axes]
+    if not any(has) and any(given.open):
+        return {}
+    return {d: Reason(axis, SPLIT if own else KEPT_WHOLE, YOURS) for d, own in enumerate(has)}
 
 
 class _Said(NamedTuple):

@@ -16,8 +16,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from shardwright import _jax
 from shardwright.devices.find import default_backend
 from shardwright.errors import TraceError
-from shardwright.frontend import in_place, own_shardings, stablehlo, static
-from shardwright.frontend.opened import on_blocks
+from shardwright.frontend import in_place, opened, own_shardings, stablehlo, static
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
@@ -27,6 +26,8 @@ from shardwright.ir.user_rules import check_targets
 # Not every supported JAX annotates the constructor.
 _shape_of: Callable[..., Any] = jax.ShapeDtypeStruct
 
+_OURS = (__file__, *(str(each.__file__) for each in (_jax, in_place, opened, own_shardings, stablehlo, static)))
+"""Files whose frames, and all outside them, are not the user's."""
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 _ANOTHER_PLATFORM = "is different from the lowering platform"
 """What JAX says of a callback into Python that is lowered for a platform which is not there."""
@@ -80,14 +81,7 @@ def read(
         donated=[i for i, k in enumerate(kept) if k in donated],
         trip_counts=trip_counts,
         user_rules=rules,
-        boundary=(
-            __file__,
-            _jax.__file__,
-            in_place.__file__,
-            own_shardings.__file__,
-            stablehlo.__file__,
-            static.__file__,
-        ),
+        boundary=_OURS,
         origin=_definition(fn),
         given_arguments=given,
     )
@@ -151,7 +145,7 @@ def lower(
     changed: list[Any] = []
     try:
         dropped = constraints == own_shardings.DROP
-        with inside, _jax.regions_replaced(on_blocks) if dropped else nullcontext():
+        with inside, _jax.regions_replaced(opened.on_blocks) if dropped else nullcontext():
             jitted = jax.jit(in_place.watched(fn, changed), **jit_options)
             traced = jitted.trace(*(shapes if explicit else bare(shapes)))
         lowered = traced.lower(lowering_platforms=(platform or here,))

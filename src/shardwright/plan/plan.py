@@ -29,6 +29,7 @@ from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.build import ReadModule
 from shardwright.plan.choices import MeshChoice
 from shardwright.plan.mesh import check_mesh, device_mesh
+from shardwright.plan.own import OwnSharding, cost_without, find_own_shardings
 from shardwright.plan.placement import place
 from shardwright.search import Search
 from shardwright.space import Decision, Whole, resolve
@@ -147,6 +148,16 @@ class Plan:
         On TPUs with a limit below what they have, the compiler is told of it: else it takes more, because it can.
         """
         return options_within(self.device.platform, self.device.usable_bytes, self.memory_bytes)
+
+    @cached_property
+    def own_shardings(self) -> tuple[OwnSharding, ...]:
+        """The shardings that the program has already, and that the plan keeps."""
+        return find_own_shardings(self.analysis.program)
+
+    @cached_property
+    def cost_without_own(self) -> Cost:
+        """What the plan's decisions would cost without the program's own shardings."""
+        return cost_without(self, self.own_shardings)
 
     @cached_property
     def advice(self) -> tuple[Advice, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from shardwright.cost.present import human_seconds, place
 from shardwright.devices.targets import target_of
 from shardwright.plan.arguments import argument_bytes, shown_rows
 from shardwright.plan.known import common_names
+from shardwright.plan.own import ARGUMENT, REGION, VALUE, own_lines
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 WIDTH = 120
 _MOST_COLLECTIVES, _MOST_DECISIONS, _MOST_WHOLE, _MOST_MESHES = 10, 8, 4, 8
 _WIDEST_SPEC = 52
+_SAME = 1e-3
+"""Steps that differ by less than this part take as long."""
 _GAP, _EACH = 2, "each device"
 _STYLES = {True: "bold green", False: "bold red", None: "bold yellow"}
 
@@ -92,6 +95,8 @@ def _headline(plan: Plan) -> list[Text]:
             + (f" and sends {human_bytes(moved)} in {runs:,} collectives." if runs else "; nothing is sent.")
         ),
     ]
+    if plan.own_shardings:
+        out.append(Text(own_text(plan)))
     if plan.search is not None and plan.search.evaluations > 1:
         found = plan.search
         until = {"seconds": ", until its time was over", "interrupted": ", until it was interrupted"}
@@ -100,6 +105,24 @@ def _headline(plan: Plan) -> list[Text]:
     if plan.verdict is not None:
         out.append(Text(f"The compiler, {plan.verdict.on}: {plan.verdict.message}."))
     return out
+
+
+def own_text(plan: Plan) -> str:
+    """How many shardings the program has already, where, and what they cost, as one sentence."""
+    own = plan.own_shardings
+    counts = Counter(each.what for each in own)
+    words = {ARGUMENT: "argument", VALUE: "constraint", REGION: "shard_map region"}
+    named = [f"{n:,} {words[what]}{'s' * (n > 1)}" for what in words if (n := counts[what])]
+    listed = f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else named[0]
+    lines = own_lines(own)
+    at = f" (at {lines[0]}{f' and {len(lines) - 1} more lines' if len(lines) > 1 else ''})" if lines else ""
+    kept = f"Keeps the program's own shardings of {listed}{at}"
+    if not (counts[ARGUMENT] or counts[VALUE]):
+        return f"{kept}."
+    without, step = plan.cost_without_own.step_seconds, plan.estimate_cost.step_seconds
+    differs = abs(without - step) > _SAME * step
+    cost = f"the same decisions would take {human_seconds(without)}" if differs else "the step would take as long"
+    return f"{kept}; without them {cost}."
 
 
 def _of(part: int, limit: int) -> str:

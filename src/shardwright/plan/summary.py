@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from shardwright.apply import spec
 from shardwright.plan.file import as_written
 from shardwright.plan.known import common_names
+from shardwright.plan.own import own_lines
 from shardwright.plan.present import unsure
 from shardwright.space import Decision, Whole
 from shardwright.spmd.state import Sharding
@@ -45,6 +47,7 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "peak_fraction": estimate.peak_fraction,
         "names": {axis: list(found) for axis, found in common_names(plan).items()},
         "decisions": [_decision(decision, sizes) for decision in plan.decisions],
+        "own_shardings": _own(plan),
         "in_specs": {a.path: _spec(values[a.value], axes) for a in program.arguments}
         | {path: [] for path in program.unused_arguments},
         "out_specs": {path: _spec(values[v], axes) for path, v in results},
@@ -66,6 +69,18 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "meshes": [asdict(choice) for choice in plan.meshes],
         "advice": [advice.to_dict() for advice in plan.advice],
         "search": _search(plan),
+    }
+
+
+def _own(plan: Plan) -> dict[str, Any] | None:
+    """The shardings that the program has already, and what its step would take without them."""
+    own = plan.own_shardings
+    if not own:
+        return None
+    return {
+        "count": dict(Counter(each.what for each in own)),
+        "at": own_lines(own),
+        "step_seconds_without": plan.cost_without_own.step_seconds,
     }
 
 

@@ -1,0 +1,90 @@
+"""Shardings that a program has of its own, and that a plan keeps: where they stand, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jax.sharding import PartitionSpec
+
+from shardwright.cost import Cost, CostModel
+from shardwright.ir.given import Given
+from shardwright.ir.program import CONSTRAINT, MANUAL, Program, Source
+
+if TYPE_CHECKING:
+    from shardwright.plan.plan import Plan
+
+ARGUMENT, VALUE, REGION = "argument", "constraint", "shard_map"
+
+
+@dataclass(frozen=True)
+class OwnSharding:
+    """A sharding that the program has already, which is a pin on the value where it stands.
+
+    ``what`` is "argument" (it is sharded, or was jitted so), "constraint" (``with_sharding_constraint``, or a type in
+    explicit mode) or "shard_map" (a region, whose specs fix what goes in and comes out). ``name`` is the argument's
+    path, else the tensor's type. ``value`` is that which the sharding is on, by number.
+    """
+
+    what: str
+    name: str
+    spec: PartitionSpec | None
+    source: Source
+    value: int
+
+
+def find_own_shardings(program: Program) -> tuple[OwnSharding, ...]:
+    """Those of arguments, then those inside in program order."""
+    out = [
+        OwnSharding(ARGUMENT, argument.path, _spec(given), Source(), argument.value)
+        for argument in program.arguments
+        if (given := program.values[argument.value].given) is not None and given.decides
+    ]
+    arguments = {own.value: program.values[own.value].given for own in out}
+    for op in program.ops:
+        if op.kind == MANUAL:
+            out += [OwnSharding(REGION, "", None, op.source, v) for v in op.results[:1]]
+        elif op.kind == CONSTRAINT:
+            value = program.values[op.results[0]]
+            goes_in = value.given is not None and value.given.barred
+            # What a function was jitted with stands on its argument, and once more where the argument is first used.
+            again = arguments.get(op.operands[0]) == value.given
+            if value.given is not None and not goes_in and not again:
+                out.append(OwnSharding(VALUE, str(value), _spec(value.given), op.source, op.results[0]))
+    return tuple(out)
+
+
+def cost_without(plan: Plan, own: Collection[OwnSharding]) -> Cost:
+    """What the plan's own decisions would cost if some of the program's shardings were not there.
+
+    A region stays what it is: its shapes are local.
+    """
+    program, partitioned = plan.analysis.program, plan.partitioned
+    values = {each.value for each in own if each.what != REGION}
+    freed = values | {
+        op.results[0]
+        for op in program.ops
+        if op.kind == CONSTRAINT
+        and op.operands[0] in values
+        and program.values[op.results[0]].given == program.values[op.operands[0]].given
+    }
+    model = CostModel(
+        partitioned.places, partitioned.mesh, plan.device, partitioned.state.whole, freed=frozenset(freed)
+    )
+    return model.evaluate(partitioned.state)
+
+
+def own_lines(own: Sequence[OwnSharding]) -> list[str]:
+    """The source lines that they stand at, each once, in order."""
+    return list(dict.fromkeys(str(each.source) for each in own if each.what != ARGUMENT))
+
+
+def _spec(given: Given) -> PartitionSpec:
+    entries = [
+        PartitionSpec.UNCONSTRAINED if is_open and not axes else axes[0] if len(axes) == 1 else axes or None
+        for axes, is_open in zip(given.axes, given.open, strict=True)
+    ]
+    while entries and entries[-1] is None:
+        entries.pop()
+    return PartitionSpec(*entries)
