@@ -6,6 +6,8 @@
   a StableHLO file (a lowering brings its own context).
 - ``jax._src.export._export._module_to_bytecode``: the form in which an ``Exported`` holds its module.
 - ``Lowered._lowering.compile_args["kept_var_idx"]``: which arguments are left in the module.
+- ``jax.jit(f)._jit_info.static_argnames``: which arguments a function was jitted with as static; there is no public way
+  to ask, and traced, they fail in the user's code. Where it is missing, none are static but those that the user names.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -66,6 +68,7 @@ __all__ = [
     "sdy",
     "serialize",
     "stablehlo",
+    "static_names",
     "walk",
 ]
 
@@ -134,6 +137,11 @@ def kept_arguments(lowered: jax.stages.Lowered) -> list[int]:
     except (AttributeError, KeyError, TypeError) as error:
         raise _unsupported(f"the arguments kept in a lowering ({error})") from error
     return sorted(kept)
+
+
+def static_names(fn: Any) -> tuple[str, ...]:
+    """Names of the arguments that ``fn`` takes as static if it is a ``jax.jit``."""
+    return tuple(getattr(getattr(fn, "_jit_info", None), "static_argnames", ()))
 
 
 def parse_module(data: bytes) -> Any:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardwright.devices import Device, find_device, parse_bytes
 from shardwright.errors import DeviceError, MeshError, PinError, PlanError, PlanWarning
+from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.paths import function_name
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
@@ -29,7 +30,9 @@ def evaluate(
     memory: int | str | None = None,
     decisions: Any = (),
     pin: Any = None,
-    donate: Sequence[int] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    static_argnames: Names = (),
+    donate: Donate = (),
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
@@ -46,14 +49,19 @@ def evaluate(
         decisions: in order of priority on each axis: ``("data", "batch.tokens[0]")``, ``sw.Decision(...)``, a tactic
             such as ``"fsdp:data"`` or ``"megatron:model"``, or specs by path (``{"batch.tokens": P("data")}``).
         pin: the same; comes first.
-        donate: positions of arguments whose buffers may be reused, as ``donate_argnums`` of ``jax.jit``.
+        kwargs: keyword arguments of the callable, planned like the others; their paths begin with the parameter's name.
+        static_argnames: parameters whose values are part of the program, as in ``jax.jit``; those of a ``jax.jit`` that
+            is handed in are found.
+        donate: positions or names of arguments whose buffers may be reused, as in ``jax.jit``.
         platform: what to lower for while planning; by default the device's.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.
     """
     found = find_device(device)
     limit = found.usable_bytes if memory is None else parse_bytes(memory)
-    traced = Traced.of(fn, args, donate, platform or lowering_platform(found.platform), trip_counts, rules)
+    traced = Traced.of(
+        fn, args, donate, platform or lowering_platform(found.platform), trip_counts, rules, kwargs, static_argnames
+    )
     return plan_pins(traced, mesh_shape(mesh), found, limit, [pin, decisions])
 
 
@@ -61,16 +69,19 @@ def load(
     path: str | os.PathLike[str],
     fn: Callable[..., Any],
     *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    static_argnames: Names = (),
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Read a plan that ``plan.save`` wrote, and derive it again for ``fn(*args)``.
+    """Read a plan that ``plan.save`` wrote, and derive it again for ``fn(*args, **kwargs)``.
 
     Where the program is not the one that the plan was made for, a ``PlanWarning`` tells what differs; where the plan
     does not fit it, ``PlanError`` is raised.
     """
     saved, shown = plan_file.read(path), os.fspath(path)
+    fn, args, _ = by_position(fn, args, (), kwargs, static_argnames)
     if any(position >= len(args) for position in saved.donate):
         raise PlanError(
             f"the plan {shown} donates argument {max(saved.donate)}, but {function_name(fn)} is given {len(args)}."

@@ -12,6 +12,7 @@ import jax
 from shardwright.analysis import Analysis, analyse_program
 from shardwright.cost import CostModel
 from shardwright.devices import Device
+from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.paths import leaf_paths
 from shardwright.frontend.trace import Lowering, lower, read
 from shardwright.ir.build import ReadModule
@@ -39,14 +40,16 @@ class Traced:
         cls,
         fn: Callable[..., Any],
         args: Sequence[Any],
-        donate: Sequence[int] | int,
+        donate: Donate,
         platform: str | None,
         trip_counts: TripCounts,
         rules: Mapping[str, str] | None,
+        kwargs: Mapping[str, Any] | None = None,
+        static_argnames: Names = (),
     ) -> Traced:
         """Trace, read and analyse."""
+        fn, args, positions = by_position(fn, args, donate, kwargs, static_argnames)
         lowering = lower(fn, args, platform)
-        positions = (donate,) if isinstance(donate, int) else tuple(donate)
         module = read(fn, lowering, donate=positions, trip_counts=trip_counts, rules=rules)
         check_targets(module.program, rules)
         options = {"trip_counts": trip_counts, "rules": rules, "platform": platform}

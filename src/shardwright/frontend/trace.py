@@ -14,7 +14,8 @@ import numpy as np
 from shardwright import _jax
 from shardwright.devices.find import default_backend
 from shardwright.errors import TraceError
-from shardwright.frontend import in_place, stablehlo, static
+from shardwright.frontend import calls, in_place, stablehlo, static
+from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
@@ -32,20 +33,23 @@ _ANOTHER_PLATFORM = "is different from the lowering platform"
 def trace(
     fn: Callable[..., Any],
     *args: Any,
-    donate: Sequence[int] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    static_argnames: Names = (),
+    donate: Donate = (),
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
 ) -> Program:
-    """Trace ``fn(*args)`` as ``jax.jit`` would and read the StableHLO into a ``Program``.
+    """Trace ``fn(*args, **kwargs)`` as ``jax.jit`` would and read the StableHLO into a ``Program``.
 
-    ``args`` are pytrees of arrays or ``jax.ShapeDtypeStruct``; only their shapes are looked at. ``donate`` are
-    argument positions, as ``donate_argnums`` of ``jax.jit``. ``platform`` (default: that of the default backend) is
-    what the function is lowered for; no such device need be present. ``trip_counts`` tells the length of loops that
-    the program does not (a number, or a mapping from ``"file.py:42"`` or a glob to a number). ``rules`` maps targets of
-    custom calls to sharding rules such as ``"b t d, d f -> b t f"``.
+    ``args`` and ``kwargs`` are pytrees of arrays or ``jax.ShapeDtypeStruct``; only their shapes are looked at.
+    ``static_argnames`` and ``donate``, positions or names, are as in ``jax.jit``. ``platform`` (default: that of the
+    default backend) is what the function is lowered for; no such device need be present. ``trip_counts`` tells the
+    length of loops that the program does not (a number, or a mapping from ``"file.py:42"`` or a glob to a number).
+    ``rules`` maps targets of custom calls to sharding rules such as ``"b t d, d f -> b t f"``.
     """
-    program = read(fn, lower(fn, args, platform), donate=donate, trip_counts=trip_counts, rules=rules).program
+    fn, args, positions = by_position(fn, args, donate, kwargs, static_argnames)
+    program = read(fn, lower(fn, args, platform), donate=positions, trip_counts=trip_counts, rules=rules).program
     check_targets(program, rules)
     return program
 
@@ -71,7 +75,7 @@ def read(
         donated=[i for i, k in enumerate(kept) if k in donated],
         trip_counts=trip_counts,
         user_rules=rules,
-        boundary=(__file__, in_place.__file__, stablehlo.__file__, static.__file__),
+        boundary=(__file__, calls.__file__, in_place.__file__, stablehlo.__file__, static.__file__),
         origin=_definition(fn),
     )
 
@@ -101,7 +105,6 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = No
         raise TraceError(f"expected a JAX function to partition, got {_a(fn)}; pass the function itself.")
     if platform is not None and platform not in PLATFORMS:
         raise TraceError(f"there is no platform {platform!r}; choose one of {', '.join(PLATFORMS)}.")
-    _check_call(fn, args)
     here = default_backend()
     fn, args = static.sealed(fn, tuple(args))
     names = parameter_names(fn, len(args))
@@ -137,19 +140,6 @@ def _warn_of_changes(fn: Callable[..., Any], names: Sequence[str], shapes: tuple
         )
 
 
-def _check_call(fn: Callable[..., Any], args: Sequence[Any]) -> None:
-    try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):  # a builtin: JAX will say
-        return
-    try:
-        signature.bind(*args)
-    except TypeError as error:
-        raise TraceError(
-            f"{function_name(fn)}{signature} cannot be called with {len(args)} positional arguments: {error}."
-        ) from None
-
-
 def _shapes(name: str, tree: Any) -> Any:
     """The tree with every array replaced by its shape, and a clear word for a leaf that is none."""
 
@@ -169,18 +159,12 @@ def _shapes(name: str, tree: Any) -> Any:
     return jax.tree_util.tree_map_with_path(shape, tree)
 
 
-def _donated_leaves(donate: Sequence[int] | int, args: Sequence[Any]) -> set[int]:
-    positions = {donate} if isinstance(donate, int) else set(donate)
-    for position in positions:
-        if not 0 <= position < len(args):
-            raise TraceError(
-                f"donate names argument {position}, but there are {len(args)} arguments (0 to {len(args) - 1})."
-            )
+def _donated_leaves(donate: Sequence[int], args: Sequence[Any]) -> set[int]:
     leaves: set[int] = set()
     start = 0
     for i, tree in enumerate(args):
         count = len(jax.tree_util.tree_leaves(tree))
-        if i in positions:
+        if i in donate:
             leaves.update(range(start, start + count))
         start += count
     return leaves
