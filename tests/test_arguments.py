@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 import shardwright as sw
@@ -162,17 +163,47 @@ jax.tree_util.register_pytree_with_keys(
 )
 
 
-def test_changes_in_place_that_are_not_returned_are_pointed_out():
-    def update(box, x):
-        box.value = box.value + jnp.sum(x)
+def test_changes_in_place_that_are_not_returned_are_planned_and_made():
+    def update(boxes, x, *, scale):
+        for box in boxes:
+            box.value = box.value + scale * jnp.sum(x)
         return jnp.sum(x)
 
-    message = r"update changes box\.value in place and does not return it; .*let it return what it changes"
-    with pytest.warns(UserWarning, match=message) as caught:
-        sw.analyse(update, Box(f32(8)), f32(4))
-    assert caught[0].filename == __file__
-    with pytest.warns(UserWarning, match=r"changes boxes\.0\.value and 1 more leaf of its arguments in place"):
-        planned(lambda boxes, x: [update(b, x) for b in boxes], [Box(f32(8))] * 2, f32(16, 8))
+    def boxes():
+        return [Box(jnp.ones(8)), Box(jnp.zeros(8))]
+
+    x, expected = jnp.abs(jnp.asarray(X)), boxes()
+    plan = planned(update, boxes(), x, kwargs={"scale": 2.0}, donate=0)
+    assert plan.analysis.program.results == ("result", "result.boxes.0.value", "result.boxes.1.value")
+    assert plan.out_specs == P()
+    given = boxes()
+    same((plan.jit()(given, x, scale=2.0), given), (update(expected, x, scale=2.0), expected))
+    with pytest.raises(sw.PlanError, match=r"update changes boxes\.0\.value in place and does not return it"):
+        plan.to_python()
+    with pytest.raises(sw.TraceError, match=r"changes boxes\.0\.value and 1 more in place .* which jax\.jit loses"):
+        sw.analyse(jax.jit(update), boxes(), x, kwargs={"scale": 2.0})
+
+
+@pytest.mark.parametrize("jit", [lambda fn: fn, nnx.jit])
+def test_a_module_of_flax_is_trained_in_place(jit):
+    def step(model, optimizer, x):
+        loss, grads = nnx.value_and_grad(lambda model: jnp.mean(model(x) ** 2))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    optimize = optax.adam(0.1)
+
+    def state():
+        model = nnx.Linear(8, 4, rngs=nnx.Rngs(0))
+        return model, nnx.Optimizer(model, optimize, wrt=nnx.Param)
+
+    expected, found = state(), state()
+    plan = planned(jit(step), *found, X)
+    assert {"model.kernel.value", "optimizer.opt_state.0.mu.kernel.value"} <= {*plan.argument_paths}
+    run = plan.jit()
+    for _ in range(2):
+        same(run(*found, X), nnx.jit(step)(*expected, X))
+    same(found, expected)
 
 
 def test_changes_in_place_that_do_no_harm_pass():

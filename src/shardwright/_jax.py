@@ -60,6 +60,7 @@ __all__ = [
     "copy_of",
     "installed_package_folders",
     "ir",
+    "is_jitted",
     "kept_arguments",
     "parse_module",
     "populate_rules",
@@ -137,6 +138,11 @@ def kept_arguments(lowered: jax.stages.Lowered) -> list[int]:
     except (AttributeError, KeyError, TypeError) as error:
         raise _unsupported(f"the arguments kept in a lowering ({error})") from error
     return sorted(kept)
+
+
+def is_jitted(fn: Any) -> bool:
+    """Whether a function is a ``jax.jit``."""
+    return hasattr(fn, "_jit_info")
 
 
 def static_names(fn: Any) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from shardwright.errors import PlanError
 from shardwright.explain.constraints import Constraint, interior_constraints
 from shardwright.explain.literals import WIDTH, Literals, Node, node_of
 from shardwright.frontend.calls import Positional, positional_call
+from shardwright.frontend.in_place import Updating
 from shardwright.frontend.paths import parameter_names
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ _SHARDINGS = "jax.tree.map(lambda spec: NamedSharding(mesh, spec), {})"
 def to_python(plan: Plan, *, constraints: bool = True) -> str:
     """Imports, the mesh, the specs and ``jax.jit``; what the plan decides inside of the function as comments."""
     specs = plan.argument_specs
+    if isinstance(plan.fn, Updating):
+        raise PlanError(
+            f"{plan.analysis.program.name} changes {next(iter(plan.fn.changes))} in place and does not return it, "
+            "which jax.jit would lose; run the plan with plan.jit, or let it return what it changes."
+        )
     if _structure(specs) != _structure(plan.args) or _structure(plan.out_specs) != _structure(plan.result):
         raise PlanError(
             "some leaves of the arguments or the result are no arrays, which jax.jit does not take; "

@@ -15,6 +15,7 @@ import jax
 
 from shardwright import _jax
 from shardwright.errors import PlanError, TraceError, nearest
+from shardwright.frontend.in_place import Updating
 from shardwright.frontend.paths import function_name, parameter_names
 from shardwright.frontend.static import Sealed, opened
 
@@ -33,7 +34,7 @@ class Positional:
     ) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.__name__ = function_name(fn)
-        self._fn = fn
+        self.inside = fn
         self.static = dict(static)
         """Values that are part of the program, by the parameter's name."""
         self.given = tuple(given)
@@ -47,7 +48,11 @@ class Positional:
         left = iter(args)
         positional = [self.static[name] if name in self.static else next(left) for name in self.given]
         static = {name: value for name, value in self.static.items() if name not in self.given}
-        return self._fn(*positional, **dict(zip(self.keywords, left, strict=True)), **static)
+        return self.inside(*positional, **dict(zip(self.keywords, left, strict=True)), **static)
+
+    def around(self, fn: Callable[..., Any]) -> Positional:
+        """Another function, called alike."""
+        return Positional(fn, self.given, self.keywords, self.static)
 
     def as_given(self, position: int) -> int | str:
         """One of the function's own positions as the user has it: a position among all arguments, or a keyword."""
@@ -56,14 +61,16 @@ class Positional:
 
     def by_position(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The arguments of another call of the user's function, as this one takes them."""
-        values = _by_name(self._fn, args, kwargs, defaults=True)
+        values = _by_name(self.inside, args, kwargs, defaults=True)
         for name, value in self.static.items():
             if name in values and values[name] != value:
                 raise PlanError(
                     f"{name} is {value!r} in the plan, and the step was called with {values[name]!r}; static arguments "
                     "are part of a plan: make one for each value."
                 )
-        more = [name for name in _by_name(self._fn, args, kwargs) if name not in (*self.argument_names, *self.static)]
+        more = [
+            name for name in _by_name(self.inside, args, kwargs) if name not in (*self.argument_names, *self.static)
+        ]
         less = [name for name in self.argument_names if name not in values]
         if more or less:
             what = f"without {more[0]}, which the step was given" if more else f"with {less[0]}, which is missing"
@@ -81,7 +88,12 @@ class Step:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step."""
-        return opened(self._jitted(*self._own(args, kwargs)))
+        own = self._own(args, kwargs)
+        result = self._jitted(*own)
+        if isinstance(self._fn, Updating):
+            result, changes = result
+            self._fn.change(own, changes)
+        return opened(result)
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """As ``lower`` of ``jax.jit``."""
@@ -101,13 +113,14 @@ class Step:
 
 def as_step(jitted: Any, fn: Callable[..., Any]) -> Any:
     """A jitted function of a plan's own arguments as the user calls it."""
-    return Step(jitted, fn) if isinstance(fn, (Sealed, Positional)) else jitted
+    return Step(jitted, fn) if isinstance(fn, (Sealed, Positional, Updating)) else jitted
 
 
 def positional_call(fn: Callable[..., Any]) -> Positional | None:
     """What tells how a function of arrays by position was called by keyword, if it was."""
-    inner = fn.inside if isinstance(fn, Sealed) else fn
-    return inner if isinstance(inner, Positional) else None
+    while isinstance(fn, (Sealed, Updating)):
+        fn = fn.inside
+    return fn if isinstance(fn, Positional) else None
 
 
 def by_position(

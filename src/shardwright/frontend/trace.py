@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +70,7 @@ def read(
         name=function_name(fn),
         argument_paths=[paths[k] for k in kept],
         unused_arguments=[path for k, path in enumerate(paths) if k not in set(kept)],
-        result_paths=getattr(fn, "result_names", None) or leaf_paths(["result"], [lowering.result]),
+        result_paths=_result_paths(lowering),
         donated=[i for i, k in enumerate(kept) if k in donated],
         trip_counts=trip_counts,
         user_rules=rules,
@@ -80,11 +79,21 @@ def read(
     )
 
 
+def _result_paths(lowering: Lowering) -> list[str]:
+    fn, result = lowering.fn, lowering.result
+    if own := getattr(fn, "result_names", None):
+        return list(own)
+    if isinstance(fn, in_place.Updating):
+        return [*leaf_paths(["result"], result[:1]), *(f"result.{path}" for path in fn.changes)]
+    return leaf_paths(["result"], [result])
+
+
 @dataclass(frozen=True)
 class Lowering:
     """JAX's own part: the lowering, the parameters' names, the arguments and the result as shapes.
 
-    ``fn`` takes and returns what JAX can trace: where leaves of the user's arguments are no arrays, these are sealed.
+    ``fn`` takes and returns what JAX can trace: where leaves of the user's arguments are no arrays, these are sealed;
+    what it changes in place, it returns too.
     """
 
     fn: Callable[..., Any]
@@ -123,20 +132,30 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = No
         raise TraceError(
             f"tracing {function_name(fn)} failed with {type(error).__name__}: {reason[0] if reason else 'no message'}"
         ) from error
-    if changed and not jit_options:  # with options it is the same function once more
-        _warn_of_changes(fn, names, shapes)
+    if not jit_options:  # with options it is the same function once more
+        lost = in_place.lost_changes(fn, names, shapes) if changed else {}
+        if lost:
+            return lower(in_place.Updating(fn, lost), args, platform)
+        _check_jitted(fn, names, shapes)
     return Lowering(fn, lowered, names, shapes, traced.out_info)
 
 
-def _warn_of_changes(fn: Callable[..., Any], names: Sequence[str], shapes: tuple[Any, ...]) -> None:
-    lost = in_place.lost_changes(fn, names, shapes)
+def _check_jitted(fn: Callable[..., Any], names: Sequence[str], shapes: tuple[Any, ...]) -> None:
+    """Refuse a ``jax.jit`` that loses what the function inside changes in place: hardly anybody means that."""
+    leaves = dict(jax.tree_util.tree_flatten_with_path(shapes)[0])
+    jitted = fn.inside if isinstance(fn, calls.Positional) else fn
+    if not _jax.is_jitted(jitted) or not any(isinstance(path[-1], jax.tree_util.GetAttrKey) for path in leaves):
+        return
+    inside = inspect.unwrap(jitted)
+    inside = fn.around(inside) if isinstance(fn, calls.Positional) else inside
+    changes = in_place.lost_changes(inside, names, shapes).items()
+    # A counter of random numbers is changed by every call, and its loss may be meant.
+    lost = [name for name, path in changes if jax.numpy.issubdtype(leaves[path].dtype, jax.numpy.inexact)]
     if lost:
-        rest = len(lost) - 1
-        more = f" and {rest} more {'leaves' if rest > 1 else 'leaf'} of its arguments" if rest else ""
-        warnings.warn(
-            f"{function_name(fn)} changes {lost[0]}{more} in place and does not return {'them' if rest else 'it'}; as "
-            "with jax.jit, that is lost and no part of the plan: let it return what it changes.",
-            stacklevel=5,  # who called sw.partition, sw.evaluate, sw.load or sw.analyse
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise TraceError(
+            f"{function_name(fn)} changes {lost[0]}{more} in place and does not return it, which jax.jit loses; let it "
+            "return what it changes, or hand it in without jax.jit or as nnx.jit: then the planned step changes it too."
         )
 
 

@@ -24,6 +24,7 @@ from shardwright.cost.margins import margin_of
 from shardwright.devices import Device
 from shardwright.errors import PlanError
 from shardwright.frontend.calls import as_step, positional_call
+from shardwright.frontend.in_place import Updating
 from shardwright.frontend.paths import function_name, leaf_paths, parameter_names
 from shardwright.frontend.static import opened
 from shardwright.frontend.trace import lowering_platform
@@ -97,9 +98,14 @@ class Plan:
         specs = [planned.get(path, PartitionSpec()) for path in self.argument_paths]
         return opened(jax.tree.unflatten(jax.tree.structure(self.args), specs), lambda _: None)
 
-    @cached_property
+    @property
     def out_specs(self) -> Any:
         """A ``PartitionSpec`` for every leaf of the result, shaped like it."""
+        return self.result_specs[0] if isinstance(self.fn, Updating) else self.result_specs
+
+    @cached_property
+    def result_specs(self) -> Any:
+        """The specs of all that ``fn`` returns, with what it changes in place last."""
         values = self.analysis.program.regions[0].results
         leaves = jax.tree.leaves(self.result)
         specs = [
@@ -206,7 +212,10 @@ class Plan:
 
         planned.__name__ = planned.__qualname__ = function_name(self.fn)
         step = jax.jit(
-            planned, in_shardings=named(mesh, self.argument_specs), out_shardings=named(mesh, self.out_specs), **options
+            planned,
+            in_shardings=named(mesh, self.argument_specs),
+            out_shardings=named(mesh, self.result_specs),
+            **options,
         )
         return as_step(step, self.fn)
 
@@ -222,7 +231,7 @@ class Plan:
     def sharded(self) -> Sharded:
         """The function with its planned shardings, ready to be annotated."""
         mesh, rules = self.partitioned.mesh, self.options.get("rules")
-        return Sharded(self.fn, self.args, self.argument_specs, self.out_specs, mesh, self._again, rules)
+        return Sharded(self.fn, self.args, self.argument_specs, self.result_specs, mesh, self._again, rules)
 
     def place(self, tree: Any, mesh: Mesh | None = None, argument: int | str | None = None) -> Any:
         """``jax.device_put`` of an argument, or of a part of one, by its specs.
