@@ -8,6 +8,8 @@
 - ``Lowered._lowering.compile_args["kept_var_idx"]``: which arguments are left in the module.
 - ``jax.jit(f)._jit_info.static_argnames``: which arguments a function was jitted with as static; there is no public way
   to ask, and traced, they fail in the user's code. Where it is missing, none are static but those that the user names.
+- ``Lowered._lowering._hlo``: the module that a lowering compiles. A program that calls back into Python cannot be
+  exported, so its annotated module takes the place of this one, beside the callbacks that the lowering holds.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -19,6 +21,7 @@ Tested on the versions in ``TESTED``; where an interface is missing, importing t
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import os
 import re
@@ -71,6 +74,7 @@ __all__ = [
     "stablehlo",
     "static_names",
     "walk",
+    "with_module",
 ]
 
 BYTECODE = b"ML\xefR"
@@ -148,6 +152,17 @@ def is_jitted(fn: Any) -> bool:
 def static_names(fn: Any) -> tuple[str, ...]:
     """Names of the arguments that ``fn`` takes as static if it is a ``jax.jit``."""
     return tuple(getattr(getattr(fn, "_jit_info", None), "static_argnames", ()))
+
+
+def with_module(lowered: jax.stages.Lowered, module: Any) -> jax.stages.Lowered:
+    """A lowering that compiles a module operation in place of its own."""
+    out, inside = copy.copy(lowered), copy.copy(lowered._lowering)
+    if not hasattr(inside, "_hlo"):
+        raise _unsupported("the module of a lowering")
+    with module.context:
+        inside._hlo = ir.Module.parse(bytecode(module))
+    out._lowering = inside
+    return out
 
 
 def parse_module(data: bytes) -> Any:

@@ -1,17 +1,27 @@
 """From a plan to an annotated module that JAX runs."""
 
 from shardwright.apply.annotate import Annotation, annotate
-from shardwright.apply.export import Sharded, annotated_module, export_annotated
+from shardwright.apply.export import (
+    Lowered,
+    Sharded,
+    annotated_module,
+    calls_python,
+    export_annotated,
+    lower_annotated,
+)
 from shardwright.apply.specs import named, spec, spec_text
 from shardwright.apply.stablehlo import annotated_stablehlo
 
 __all__ = [
     "Annotation",
+    "Lowered",
     "Sharded",
     "annotate",
     "annotated_module",
     "annotated_stablehlo",
+    "calls_python",
     "export_annotated",
+    "lower_annotated",
     "named",
     "spec",
     "spec_text",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
 from jax import export
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from shardwright import _jax
 from shardwright.apply.annotate import Annotation, annotate
@@ -17,6 +18,7 @@ from shardwright.apply.specs import named
 from shardwright.errors import PlanError, TraceError
 from shardwright.frontend.trace import Lowering, lower, read
 from shardwright.ir.build import ReadModule
+from shardwright.ir.program import Program
 from shardwright.spmd import MeshShape, Partitioned
 
 
@@ -45,7 +47,7 @@ def annotated_module(
 ) -> tuple[Lowering, ReadModule, Partitioned, Annotation]:
     """Lower the function with the planned shardings and constrain a copy of its module to the plan."""
     try:
-        lowering = lower(sharded.fn, sharded.args, platform, **sharded.jit_options, **jit_options)
+        lowering = lower(sharded.fn, sharded.args, platform, **{**sharded.jit_options, **jit_options})
     except TraceError as error:  # it was traced before without shardings, so these are what JAX cannot do here
         raise PlanError(
             f"JAX cannot lower this program for a mesh ({error.__cause__ or error}), "
@@ -74,6 +76,37 @@ def export_annotated(sharded: Sharded, platform: str) -> tuple[export.Exported, 
     if list(exported.module_kept_var_idx) != _jax.kept_arguments(lowering.lowered):
         raise PlanError("JAX exported this program with other arguments than it lowered it with; please report this.")
     return dataclasses.replace(exported, mlir_module_serialized=_jax.serialize(module.module)), annotation
+
+
+class Lowered:
+    """A step that is lowered already, which is compiled when it is first called."""
+
+    def __init__(self, lowered: jax.stages.Lowered) -> None:
+        self._lowered = lowered
+
+    def __call__(self, *args: Any) -> Any:
+        """Run it."""
+        return self._compiled(*args)
+
+    def lower(self, *_: Any) -> jax.stages.Lowered:
+        """As ``lower`` of ``jax.jit``, for the shapes of the plan."""
+        return self._lowered
+
+    @cached_property
+    def _compiled(self) -> jax.stages.Compiled:
+        return self._lowered.compile()
+
+
+def calls_python(program: Program) -> bool:
+    """Whether a program calls back into Python while it runs, as ``jax.debug.print`` does: JAX exports none such."""
+    return any(op.kind in ("send", "recv") or "callback" in op.attributes.get("target", "") for op in program.ops)
+
+
+def lower_annotated(sharded: Sharded, mesh: Mesh, platform: str, **jit_options: Any) -> jax.stages.Lowered:
+    """The annotated module on devices that are there, for what cannot be exported."""
+    shardings = {"in_shardings": named(mesh, sharded.in_specs), "out_shardings": named(mesh, sharded.out_specs)}
+    lowering, module, _, _ = annotated_module(sharded, platform, **shardings, **jit_options)
+    return _jax.with_module(lowering.lowered, module.module)
 
 
 def _custom_calls(module: ReadModule) -> set[str]:

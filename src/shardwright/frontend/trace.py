@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from shardwright import _jax
 from shardwright.devices.find import default_backend
-from shardwright.errors import TraceError
+from shardwright.errors import PlanWarning, TraceError
 from shardwright.frontend import calls, in_place, stablehlo, static
 from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
@@ -124,11 +125,9 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = No
         lowered = traced.lower(lowering_platforms=(platform or here,))
     except Exception as error:
         reason = str(error).strip().splitlines()
-        if _ANOTHER_PLATFORM in str(error):
-            raise TraceError(
-                f"{function_name(fn)} calls back into Python (jax.debug.print, jax.pure_callback, …), which JAX lowers "
-                f"for {here} alone where no {platform} is present; leave the call out, or plan with platform={here!r}."
-            ) from error
+        if _ANOTHER_PLATFORM in str(error) and platform not in (None, here) and not jit_options:
+            _warn_of_platform(fn, here, platform)
+            return lower(fn, args, here)
         raise TraceError(
             f"tracing {function_name(fn)} failed with {type(error).__name__}: {reason[0] if reason else 'no message'}"
         ) from error
@@ -138,6 +137,15 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = No
             return lower(in_place.Updating(fn, lost), args, platform)
         _check_jitted(fn, names, shapes)
     return Lowering(fn, lowered, names, shapes, traced.out_info)
+
+
+def _warn_of_platform(fn: Callable[..., Any], here: str, platform: str | None) -> None:
+    warnings.warn(
+        f"{function_name(fn)} calls back into Python (jax.debug.print, jax.pure_callback, …), which JAX lowers for "
+        f"{here} alone where no {platform} is present; it was planned as lowered for {here}, which hardly differs.",
+        PlanWarning,
+        stacklevel=5,  # who called sw.partition, sw.evaluate, sw.load or sw.analyse
+    )
 
 
 def _check_jitted(fn: Callable[..., Any], names: Sequence[str], shapes: tuple[Any, ...]) -> None:

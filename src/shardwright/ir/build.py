@@ -15,6 +15,7 @@ from shardwright.ir.program import NO_ATTRIBUTES, Argument, Op, Program, Region,
 from shardwright.ir.sources import Sources
 
 TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
+TOKEN = "!stablehlo.token"
 _MOST_BYTES = 2**60
 
 
@@ -61,14 +62,18 @@ def read_module(
         walk = _Walk(functions_of(module), Sources(boundary), Classes(user_rules or {}))
         main = main_of(module)
         block = body_of(main)
-        paths = list(argument_paths or (f"arg{i}" for i in range(len(block.arguments))))
-        extra = len(block.arguments) - len(paths)
-        if extra < 0:
-            raise ModuleError(f"the module's main function has {len(block.arguments)} arguments, not {len(paths)}.")
-        # JAX may lift closed-over arrays into arguments before the user's own.
-        paths = [f"constant.{i}" for i in range(extra)] + paths
         walk.region(block, op=-1, role="program", caller=origin or Source())
-    parameters = walk.regions[0].parameters
+    main_region = walk.regions[0]
+    # The order of effects (io_callback with ordered=True) is handed in and out as tokens, which no user sees.
+    parameters = [v for v in main_region.parameters if walk.values[v].dtype != TOKEN]
+    results = [v for v in main_region.results if walk.values[v].dtype != TOKEN]
+    walk.regions[0] = replace(main_region, results=tuple(results))
+    paths = list(argument_paths or (f"arg{i}" for i in range(len(parameters))))
+    extra = len(parameters) - len(paths)
+    if extra < 0:
+        raise ModuleError(f"the module's main function has {len(parameters)} arguments, not {len(paths)}.")
+    # JAX may lift closed-over arrays into arguments before the user's own.
+    paths = [f"constant.{i}" for i in range(extra)] + paths
     gone = {extra + i for i in donated}
     program = Program(
         name=name or _symbol(module, "module"),
@@ -78,7 +83,7 @@ def read_module(
         loops=(),
         arguments=tuple(Argument(p, v, i in gone) for i, (p, v) in enumerate(zip(paths, parameters, strict=True))),
         unused_arguments=tuple(unused_arguments),
-        results=tuple(result_paths or (f"result.{i}" for i in range(len(walk.regions[0].results)))),
+        results=tuple(result_paths or (f"result.{i}" for i in range(len(results)))),
     )
     _check_size(program)
     program = replace(program, loops=find_loops(program, trip_counts))

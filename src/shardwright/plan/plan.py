@@ -16,7 +16,17 @@ from jax.sharding import Mesh, PartitionSpec
 from shardwright._console import plain_text
 from shardwright._files import write_whole
 from shardwright.analysis import Analysis, analyse_program
-from shardwright.apply import Annotation, Sharded, annotated_stablehlo, export_annotated, named, spec
+from shardwright.apply import (
+    Annotation,
+    Lowered,
+    Sharded,
+    annotated_stablehlo,
+    calls_python,
+    export_annotated,
+    lower_annotated,
+    named,
+    spec,
+)
 from shardwright.compiler.margins import Margin
 from shardwright.compiler.options import options_within
 from shardwright.cost import Cost, CostModel, DevicePrices, Estimate, make_estimate
@@ -202,10 +212,13 @@ class Plan:
         """
         mesh = mesh if mesh is not None else self.make_mesh()
         check_mesh(self.partitioned.mesh, mesh)
-        exported, _ = self.export(_platform(mesh))
         options = {"donate_argnums": self.donate, **jit_options}
         if _platform(mesh) == self.device.platform and self.compiler_options:
             options["compiler_options"] = {**self.compiler_options, **(jit_options.get("compiler_options") or {})}
+
+        if calls_python(self.analysis.program):
+            return as_step(Lowered(lower_annotated(self.sharded, mesh, _platform(mesh), **options)), self.fn)
+        exported, _ = self.export(_platform(mesh))
 
         def planned(*args: Any) -> Any:
             return exported.call(*args)
@@ -221,6 +234,11 @@ class Plan:
 
     def export(self, platform: str) -> tuple[jax.export.Exported, Annotation]:
         """The annotated program for a platform, as ``jax.export`` has it, and how much had to be annotated."""
+        if calls_python(self.analysis.program):
+            raise PlanError(
+                f"{self.analysis.program.name} calls back into Python (jax.debug.print, jax.pure_callback, …), which "
+                "JAX cannot export to another process; plan.jit runs it in this one."
+            )
         cache: dict[str, Any] = self.__dict__.setdefault("_exports", {})
         if platform not in cache:
             cache[platform] = export_annotated(self.sharded, platform)
