@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -75,6 +75,7 @@ def read(
         donated=[i for i, k in enumerate(kept) if k in donated],
         trip_counts=trip_counts,
         user_rules=rules,
+        platform=lowering.platform,
         boundary=(__file__, calls.__file__, in_place.__file__, stablehlo.__file__, static.__file__),
         origin=_definition(fn),
     )
@@ -102,6 +103,7 @@ class Lowering:
     names: list[str]
     shapes: tuple[Any, ...]
     result: Any
+    platform: str
 
 
 def lowering_platform(name: str) -> str:
@@ -127,7 +129,7 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = No
         reason = str(error).strip().splitlines()
         if _ANOTHER_PLATFORM in str(error) and platform not in (None, here) and not jit_options:
             _warn_of_platform(fn, here, platform)
-            return lower(fn, args, here)
+            return replace(lower(fn, args, here), platform=platform)
         raise TraceError(
             f"tracing {function_name(fn)} failed with {type(error).__name__}: {reason[0] if reason else 'no message'}"
         ) from error
@@ -136,7 +138,7 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], platform: str | None = No
         if lost:
             return lower(in_place.Updating(fn, lost), args, platform)
         _check_jitted(fn, names, shapes)
-    return Lowering(fn, lowered, names, shapes, traced.out_info)
+    return Lowering(fn, lowered, names, shapes, traced.out_info, platform or here)
 
 
 def _warn_of_platform(fn: Callable[..., Any], here: str, platform: str | None) -> None:

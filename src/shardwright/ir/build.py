@@ -46,6 +46,7 @@ def read_module(
     donated: Sequence[int] = (),
     trip_counts: TripCounts = None,
     user_rules: Mapping[str, str] | None = None,
+    platform: str | None = None,
     boundary: Sequence[str] = (),
     origin: Source | None = None,
 ) -> ReadModule:
@@ -53,13 +54,13 @@ def read_module(
 
     ``argument_paths``: names of the main function's arguments, else ``arg0`` and so on. ``unused_arguments``: paths of
     those that the module no longer has. ``donated``: indices of arguments whose buffers may be reused.
-    ``user_rules``: sharding rules of custom calls by target name.
+    ``user_rules``: sharding rules of custom calls by target name. ``platform``: whose compiler is to have it, if known.
     ``boundary``: files whose frames, and all outside them, are not the user's. ``origin``: where the whole program
     comes from, for ops that have no line of their own.
     """
     _jax.populate_rules(module)
     with module.context, collector_paused():
-        walk = _Walk(functions_of(module), Sources(boundary), Classes(user_rules or {}))
+        walk = _Walk(functions_of(module), Sources(boundary), Classes(user_rules or {}, platform))
         main = main_of(module)
         block = body_of(main)
         walk.region(block, op=-1, role="program", caller=origin or Source())
