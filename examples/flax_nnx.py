@@ -1,7 +1,8 @@
 """Flax NNX: a residual network of ``nnx.Module``s with dropout, and ``nnx.Optimizer``.
 
-Modules are pytrees, so the step takes and returns them; what it changed in place and did not return would be lost under
-``jax.jit`` as well. ``nnx.split`` and ``nnx.merge`` around the step work the same.
+Modules are pytrees, so the step takes and returns them. A step that changes them in place and does not return them,
+with or without ``nnx.jit``, is planned too, and the planned step changes them likewise; ``nnx.split`` and ``nnx.merge``
+around the step work the same.
 
 python examples/flax_nnx.py
 """

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 import shardwright as sw
@@ -162,17 +163,47 @@ jax.tree_util.register_pytree_with_keys(
 )
 
 
-def test_changes_in_place_that_are_not_returned_are_pointed_out():
-    def update(box, x):
-        box.value = box.value + jnp.sum(x)
+def test_changes_in_place_that_are_not_returned_are_planned_and_made():
+    def update(boxes, x, *, scale):
+        for box in boxes:
+            box.value = box.value + scale * jnp.sum(x)
         return jnp.sum(x)
 
-    message = r"update changes box\.value in place and does not return it; .*let it return what it changes"
-    with pytest.warns(UserWarning, match=message) as caught:
-        sw.analyse(update, Box(f32(8)), f32(4))
-    assert caught[0].filename == __file__
-    with pytest.warns(UserWarning, match=r"changes boxes\.0\.value and 1 more leaf of its arguments in place"):
-        planned(lambda boxes, x: [update(b, x) for b in boxes], [Box(f32(8))] * 2, f32(16, 8))
+    def boxes():
+        return [Box(jnp.ones(8)), Box(jnp.zeros(8))]
+
+    x, expected = jnp.abs(jnp.asarray(X)), boxes()
+    plan = planned(update, boxes(), x, kwargs={"scale": 2.0}, donate=0)
+    assert plan.analysis.program.results == ("result", "result.boxes.0.value", "result.boxes.1.value")
+    assert plan.out_specs == P()
+    given = boxes()
+    same((plan.jit()(given, x, scale=2.0), given), (update(expected, x, scale=2.0), expected))
+    with pytest.raises(sw.PlanError, match=r"update changes boxes\.0\.value in place and does not return it"):
+        plan.to_python()
+    with pytest.raises(sw.TraceError, match=r"changes boxes\.0\.value and 1 more in place .* which jax\.jit loses"):
+        sw.analyse(jax.jit(update), boxes(), x, kwargs={"scale": 2.0})
+
+
+@pytest.mark.parametrize("jit", [lambda fn: fn, nnx.jit])
+def test_a_module_of_flax_is_trained_in_place(jit):
+    def step(model, optimizer, x):
+        loss, grads = nnx.value_and_grad(lambda model: jnp.mean(model(x) ** 2))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    optimize = optax.adam(0.1)
+
+    def state():
+        model = nnx.Linear(8, 4, rngs=nnx.Rngs(0))
+        return model, nnx.Optimizer(model, optimize, wrt=nnx.Param)
+
+    expected, found = state(), state()
+    plan = planned(jit(step), *found, X)
+    assert {"model.kernel.value", "optimizer.opt_state.0.mu.kernel.value"} <= {*plan.argument_paths}
+    run = plan.jit()
+    for _ in range(2):
+        same(run(*found, X), nnx.jit(step)(*expected, X))
+    same(found, expected)
 
 
 def test_changes_in_place_that_do_no_harm_pass():
@@ -238,3 +269,69 @@ def test_states_of_any_type_are_verified_by_running():
     plan = planned(step, params, state, Moments(f32(8), 0), f32(16, 8), donate=(0, 1))
     assert {"state.1.0.mu.w", "moments.mean"} <= {a.path for a in plan.analysis.program.arguments}
     assert plan.verify("run")
+
+
+def keyworded(scale, w, *rest, x, key, mode="relu"):
+    h = jax.nn.relu(x @ w) if mode == "relu" else x @ w
+    return h * scale + jax.random.uniform(key, h.shape) + sum(rest), w + 1
+
+
+def test_keyword_and_static_arguments_are_planned_as_the_function_takes_them(tmp_path):
+    w, x, key = jnp.asarray(W, jnp.float32), jnp.asarray(X), jax.random.key(3)
+    given = {"kwargs": {"key": key, "x": x, "mode": "relu"}, "static_argnames": ("scale", "mode")}
+    plan = planned(keyworded, 2, w, 1.0, donate=1, **given)
+    assert plan.argument_paths == ["w", "rest.0", "key", "x"]
+    assert (plan.in_specs, plan.kwarg_specs) == ((P(), P()), {"key": P(), "x": P("data")})
+    assert plan.donate == (0,)
+    step, expected = plan.jit(), keyworded(2, w, 1.0, x=x, key=key)
+    placed = plan.place(x, argument="x")
+    assert placed.sharding.spec == P("data")
+    same(step(2, jnp.array(w), 1.0, x=placed, key=key), expected)
+    assert step.lower(2, w, 1.0, mode="relu", x=x, key=key).compile() is not None
+    assert plan.verify("run")
+    jitted = jax.jit(keyworded, static_argnames=given.pop("static_argnames"))
+    again = planned(jitted, 2, w, 1.0, donate="w", **given)
+    assert (again.in_specs, again.kwarg_specs, again.donate) == (plan.in_specs, plan.kwarg_specs, plan.donate)
+
+    for call, words in {
+        "step(3, w, 1.0, x=x, key=key)": "scale is 2 in the plan",
+        "step(2, w, 1.0, x=x, key=key, mode='tanh')": "mode is 'relu' in the plan",
+        "step(2, w, x=x, key=key)": "planned with rest.0, which is missing",
+        "step(2, w, 1.0, 2.0, x=x, key=key)": "planned without rest.1",
+    }.items():
+        with pytest.raises(sw.PlanError, match=words):
+            eval(call)
+
+    plan.save(tmp_path / "plan.json")
+    again = sw.load(tmp_path / "plan.json", jitted, 2, w, 1.0, **given)
+    assert (again.kwarg_specs, again.donate) == (plan.kwarg_specs, plan.donate)
+    pasted = {"keyworded": keyworded}
+    exec(plan.to_python(), pasted)
+    same(pasted["step"](jnp.array(w), 1.0, key, x), expected)
+
+
+def test_arguments_of_a_jit_that_are_static_are_found():
+    repeated = jax.jit(lambda x, n: jnp.tile(x, n), static_argnums=1)
+    plan = planned(repeated, f32(8), 3)
+    assert (plan.in_specs, plan.result.shape) == ((P("data"),), (24,))
+
+
+def test_wrong_keyword_arguments_are_told_in_one_sentence():
+    def step(w, *, x, sizes=()):
+        return x @ w.reshape(*sizes, 8, 8)
+
+    w, x = f32(8, 8), f32(16, 8)
+    for options, words in (
+        ({}, "missing a required .*argument: 'x'"),
+        ({"kwargs": {"x": x, "y": x}}, "by keyword x, y: got an unexpected keyword argument 'y'"),
+        ({"kwargs": [x]}, "kwargs must be a dict"),
+        ({"kwargs": {"x": x}, "static_argnames": "size"}, "'size', which is no parameter of step; did you mean sizes"),
+        (
+            {"kwargs": {"x": x, "sizes": []}, "static_argnames": "sizes"},
+            "step is a list, which cannot be hashed",
+        ),
+        ({"kwargs": {"x": x, "sizes": ()}, "static_argnames": "sizes", "donate": "sizes"}, "sizes, which is static"),
+        ({"kwargs": {"x": x}, "donate": "z"}, "'z', which is no argument of this call of step"),
+    ):
+        with pytest.raises(sw.TraceError, match=words):
+            planned(step, w, **options)

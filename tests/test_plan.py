@@ -249,11 +249,22 @@ def test_constants_that_are_closed_over():
     np.testing.assert_allclose(plan.jit()(jnp.ones((8, 4))), np.ones((8, 4)) @ np.asarray(table))
 
 
-def test_a_host_callback_can_be_planned_but_not_run():
-    def fn(x):
-        return jax.pure_callback(lambda x: np.asarray(x) * 2, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + 1
+def test_callbacks_into_python_are_run_as_planned():
+    seen = []
 
-    plan = sw.evaluate(fn, f32(8, 4), mesh={"data": 2}, decisions=[("data", "x[0]")])
-    assert plan.in_specs == (P("data"),)
-    with pytest.raises(sw.PlanError, match=r"JAX cannot .* this program .*, so its plan can be read but not run"):
-        plan.jit()
+    def fn(x, w):
+        h = x @ w
+        jax.debug.callback(seen.append, h.sum())
+        doubled = jax.pure_callback(lambda x: np.asarray(x) * 2, jax.ShapeDtypeStruct(h.shape, h.dtype), h)
+        jax.experimental.io_callback(seen.append, None, h.max(), ordered=True)
+        return doubled + 1
+
+    plan = sw.evaluate(fn, f32(8, 4), f32(4, 4), mesh={"data": 2}, decisions=[("data", "x[1]")])
+    assert plan.in_specs == (P(None, "data"), P("data"))
+    step, args = plan.jit(), (jnp.ones((8, 4)), jnp.ones((4, 4)))
+    np.testing.assert_array_equal(step(*args), np.full((8, 4), 9.0))
+    jax.effects_barrier()
+    assert sorted(map(float, seen)) == [4, 128]
+    assert "all-reduce" in step.lower(*args).compile().as_text()  # the decision is inside
+    with pytest.raises(sw.PlanError, match=r"fn calls back into Python .* JAX cannot export .*; plan.jit runs it"):
+        plan.verify("run")

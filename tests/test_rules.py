@@ -1,7 +1,10 @@
 """Sharding rules, against rules worked out by hand."""
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+import shardwright as sw
 from shardwright.errors import RuleError
 from shardwright.ir import own_rules, rules
 from shardwright.ir.rules import Rule
@@ -120,3 +123,20 @@ def test_parse_reads_reductions_and_products_of_factors():
 def test_parse_says_what_is_wrong(text, message):
     with pytest.raises(RuleError, match=message):
         parse_rule(text, [(4, 8)], [(4, 4)] if "b a" in text else [(4,)])
+
+
+def test_random_bits_that_the_compiler_does_not_partition_are_whole_on_every_device():
+    def fn(key, x):
+        return x * jax.random.bits(key, x.shape, "uint32")
+
+    key, x = jax.eval_shape(lambda: (jax.random.key(0, impl="rbg"), jnp.zeros((64, 8), "uint32")))
+
+    def bits(platform):
+        plan = sw.evaluate(
+            fn, key, x, mesh={"data": 4}, device="tpu-v5e", platform=platform, decisions=[("data", "x[0]")]
+        )
+        op = next(op for op in plan.analysis.program.ops if op.kind == "rng_bit_generator")
+        return plan.partitioned.values[op.results[1]]
+
+    assert bits("tpu") == ((), ())
+    assert bits("cpu") == ((0,), ())

@@ -11,6 +11,10 @@
   was jitted with.
 - ``jax._src.shard_map.shard_map_p.bind`` and ``jax._src.config.auto_pcast``: the place where every ``shard_map`` passes
   with its function still a function, which alone can be traced on other shapes; and a way to trace apart from caches.
+- ``jax.jit(f)._jit_info.static_argnames``: which arguments a function was jitted with as static; there is no public way
+  to ask, and traced, they fail in the user's code. Where it is missing, none are static but those that the user names.
+- ``Lowered._lowering._hlo``: the module that a lowering compiles. A program that calls back into Python cannot be
+  exported, so its annotated module takes the place of this one, beside the callbacks that the lowering holds.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -22,6 +26,7 @@ Tested on the versions in ``TESTED``; where an interface is missing, importing t
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import os
 import re
@@ -71,6 +76,7 @@ __all__ = [
     "copy_of",
     "installed_package_folders",
     "ir",
+    "is_jitted",
     "kept_arguments",
     "own_shardings",
     "parse_module",
@@ -81,7 +87,9 @@ __all__ = [
     "sdy",
     "serialize",
     "stablehlo",
+    "static_names",
     "walk",
+    "with_module",
 ]
 
 BYTECODE = b"ML\xefR"
@@ -220,6 +228,27 @@ def own_shardings(traced: jax.stages.Traced) -> list[NamedSharding | None]:
         inside = {id(outer): var for outer, var in zip(call.invars, jaxpr.invars, strict=True)}
         arguments = [inside.get(id(var)) for var in arguments]
     return given
+
+
+def is_jitted(fn: Any) -> bool:
+    """Whether a function is a ``jax.jit``."""
+    return hasattr(fn, "_jit_info")
+
+
+def static_names(fn: Any) -> tuple[str, ...]:
+    """Names of the arguments that ``fn`` takes as static if it is a ``jax.jit``."""
+    return tuple(getattr(getattr(fn, "_jit_info", None), "static_argnames", ()))
+
+
+def with_module(lowered: jax.stages.Lowered, module: Any) -> jax.stages.Lowered:
+    """A lowering that compiles a module operation in place of its own."""
+    out, inside = copy.copy(lowered), copy.copy(lowered._lowering)
+    if not hasattr(inside, "_hlo"):
+        raise _unsupported("the module of a lowering")
+    with module.context:
+        inside._hlo = ir.Module.parse(bytecode(module))
+    out._lowering = inside
+    return out
 
 
 def parse_module(data: bytes) -> Any:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardwright.analysis import Analysis, analyse_program
 from shardwright.frontend import trace
+from shardwright.frontend.calls import Donate, Names
 from shardwright.ir.loops import TripCounts
 
 
 def analyse(
     fn: Callable[..., Any],
     *args: Any,
-    donate: Sequence[int] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    static_argnames: Names = (),
+    donate: Donate = (),
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
 ) -> Analysis:
-    """Find the colours, conflicts and groups of ``fn(*args)``, without a mesh and without a search.
+    """Find the colours, conflicts and groups of ``fn(*args, **kwargs)``, without a mesh and without a search.
 
     Args:
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``; only shapes are looked at.
-        donate: positions of arguments whose buffers may be reused, as ``donate_argnums`` of ``jax.jit``.
+        kwargs: keyword arguments of the callable, planned like the others; their paths begin with the parameter's name.
+        static_argnames: parameters whose values are part of the program, as in ``jax.jit``; those of a ``jax.jit`` that
+            is handed in are found.
+        donate: positions or names of arguments whose buffers may be reused, as in ``jax.jit``.
         platform: "cpu", "tpu", "cuda" or "rocm"; by default that of JAX's default backend. It need not be present.
         trip_counts: how often loops run whose length the program does not tell: one number for all of them, or a
             mapping from ``"file.py:42"``, a function's name or a glob to a number.
@@ -33,4 +39,14 @@ def analyse(
         An ``Analysis`` with ``.colours``, ``.conflicts`` and ``.groups``; ``print`` shows a table.
 
     """
-    return analyse_program(trace(fn, *args, donate=donate, platform=platform, trip_counts=trip_counts, rules=rules))
+    program = trace(
+        fn,
+        *args,
+        kwargs=kwargs,
+        static_argnames=static_argnames,
+        donate=donate,
+        platform=platform,
+        trip_counts=trip_counts,
+        rules=rules,
+    )
+    return analyse_program(program)

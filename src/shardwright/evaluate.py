@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardwright.devices import Device, find_device, parse_bytes
 from shardwright.errors import DeviceError, MeshError, PinError, PlanError, PlanWarning
+from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.paths import function_name
 from shardwright.frontend.trace import lowering_platform
@@ -32,7 +33,9 @@ def evaluate(
     memory: int | str | None = None,
     decisions: Any = (),
     pin: Any = None,
-    donate: Sequence[int] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    static_argnames: Names = (),
+    donate: Donate = (),
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
@@ -51,7 +54,10 @@ def evaluate(
         decisions: in order of priority on each axis: ``("data", "batch.tokens[0]")``, ``sw.Decision(...)``, a tactic
             such as ``"fsdp:data"`` or ``"megatron:model"``, or specs by path (``{"batch.tokens": P("data")}``).
         pin: the same; comes first.
-        donate: positions of arguments whose buffers may be reused, as ``donate_argnums`` of ``jax.jit``.
+        kwargs: keyword arguments of the callable, planned like the others; their paths begin with the parameter's name.
+        static_argnames: parameters whose values are part of the program, as in ``jax.jit``; those of a ``jax.jit`` that
+            is handed in are found.
+        donate: positions or names of arguments whose buffers may be reused, as in ``jax.jit``.
         platform: what to lower for while planning; by default the device's.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.
@@ -59,8 +65,17 @@ def evaluate(
     """
     found = find_device(device)
     limit = found.usable_bytes if memory is None else parse_bytes(memory)
-    lowered_for = platform or lowering_platform(found.platform)
-    traced = Traced.of(fn, args, donate, lowered_for, trip_counts, rules, constraints)
+    traced = Traced.of(
+        fn,
+        args,
+        donate,
+        platform or lowering_platform(found.platform),
+        trip_counts,
+        rules,
+        kwargs,
+        static_argnames,
+        constraints,
+    )
     machine = Machine(found, () if mesh is None else (mesh_shape(mesh),)).for_program(traced.module.program)
     shape = machine.shapes[0]
     return plan_pins(traced, shape, found, limit, [pin, decisions, implied_decisions(traced.analysis, shape)])
@@ -70,22 +85,25 @@ def load(
     path: str | os.PathLike[str],
     fn: Callable[..., Any],
     *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    static_argnames: Names = (),
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Read a plan that ``plan.save`` wrote, and derive it again for ``fn(*args)``.
+    """Read a plan that ``plan.save`` wrote, and derive it again for ``fn(*args, **kwargs)``.
 
     Where the program is not the one that the plan was made for, a ``PlanWarning`` tells what differs; where the plan
     does not fit it, ``PlanError`` is raised.
     """
     saved, shown = plan_file.read(path), os.fspath(path)
+    fn, args, _ = by_position(fn, args, (), kwargs, static_argnames)
     if any(position >= len(args) for position in saved.donate):
         raise PlanError(
             f"the plan {shown} donates argument {max(saved.donate)}, but {function_name(fn)} is given {len(args)}."
         )
     lowered_for = platform or lowering_platform(saved.device.platform)
-    traced = Traced.of(fn, args, saved.donate, lowered_for, trip_counts, rules, saved.constraints)
+    traced = Traced.of(fn, args, saved.donate, lowered_for, trip_counts, rules, constraints=saved.constraints)
     known = {d.name for d in traced.analysis.descriptions}
     decisions = [plan_file.as_decision(w, known) for w in saved.decisions]
     found = fingerprint(traced.analysis.program, traced.platform)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from shardwright.analysis.present import human_bytes
 from shardwright.cost import Cost
 from shardwright.errors import InfeasibleError, PinError, TraceError
+from shardwright.frontend.calls import positional_call
 from shardwright.plan import Plan
 from shardwright.space.carried import carried_results
 from shardwright.space.roles import Roles
@@ -64,7 +65,9 @@ def _donation(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
     if positions:
         donate = tuple(sorted({*traced.donate, *positions}))
         cost = again(traced.again(donate=donate), smallest.partitioned.mesh)
-        yield f"donate={donate}, so that results reuse these arguments' memory: {_needs(cost, smallest)}"
+        call = positional_call(traced.fn)
+        shown = donate if call is None else tuple(call.as_given(k) for k in donate)
+        yield f"donate={shown}, so that results reuse these arguments' memory: {_needs(cost, smallest)}"
 
 
 def _recomputing(smallest: Plan) -> Iterator[str]:

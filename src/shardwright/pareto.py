@@ -13,6 +13,7 @@ from shardwright.asking import ask_along, whom_to_ask
 from shardwright.cost import CostModel
 from shardwright.devices import Device, parse_bytes
 from shardwright.front import Front, Point
+from shardwright.frontend.calls import Donate, Names
 from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
@@ -40,10 +41,12 @@ _NO_LIMIT = 2**62
 def pareto(
     fn: Callable[..., Any],
     *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    static_argnames: Names = (),
     mesh: Any = None,
     device: str | Device | None = None,
     memory: int | str | None = None,
-    donate: Sequence[int] | int = (),
+    donate: Donate = (),
     pin: Any = None,
     replicate: Any = (),
     seconds: float | None = None,
@@ -56,7 +59,7 @@ def pareto(
     rules: Mapping[str, str] | None = None,
     constraints: str = KEEP,
 ) -> Front:
-    """Find the plans for ``fn(*args)`` that trade memory against time, from the fastest to the smallest.
+    """Find the plans for ``fn(*args, **kwargs)`` that trade memory against time, from the fastest to the smallest.
 
     The first search has no limit of memory, the others have tighter and tighter ones, with the prices of the first;
     together they take a few times as long as ``sw.partition``.
@@ -67,6 +70,8 @@ def pareto(
         mesh: as in ``sw.partition``; of a number of devices, all plans are for the shape that looks best.
         device: as in ``sw.partition``.
         memory: what a device may hold; the plans that need more are on the front too, and said not to fit.
+        kwargs: as in ``sw.partition``.
+        static_argnames: as in ``sw.partition``.
         donate: as in ``sw.partition``.
         pin: as in ``sw.partition``; it holds for every plan.
         replicate: as in ``sw.partition``.
@@ -86,8 +91,17 @@ def pareto(
     machine = find_machine(mesh, device, pin)
     found = machine.device
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
-    lowered_for = platform or lowering_platform(found.platform)
-    traced = Traced.of(fn, args, donate, lowered_for, trip_counts, rules, constraints)
+    traced = Traced.of(
+        fn,
+        args,
+        donate,
+        platform or lowering_platform(found.platform),
+        trip_counts,
+        rules,
+        kwargs,
+        static_argnames,
+        constraints,
+    )
     machine = machine.for_program(traced.module.program)
     wish = Wish(found, limit_bytes, pin, replicate)
     shape = best_shape(wish, traced, machine.shapes, seconds and seconds / 4)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardwright._progress import search_bar
 from shardwright.asking import candidate, settle, whom_to_ask
 from shardwright.devices import Device, parse_bytes
+from shardwright.frontend.calls import Donate, Names
 from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.trace import lowering_platform
 from shardwright.infeasible import infeasible
@@ -28,7 +29,9 @@ def partition(
     mesh: Any = None,
     device: str | Device | None = None,
     memory: int | str | None = None,
-    donate: Sequence[int] | int = (),
+    kwargs: Mapping[str, Any] | None = None,
+    static_argnames: Names = (),
+    donate: Donate = (),
     pin: Any = None,
     replicate: Any = (),
     seconds: float | None = None,
@@ -42,7 +45,7 @@ def partition(
     rules: Mapping[str, str] | None = None,
     constraints: str = KEEP,
 ) -> Plan:
-    """Find the fastest plan for ``fn(*args)`` on a mesh of devices that fits their memory.
+    """Find the fastest plan for ``fn(*args, **kwargs)`` on a mesh of devices that fits their memory.
 
     Args:
         fn: a JAX callable.
@@ -53,7 +56,10 @@ def partition(
         device: a preset's name such as ``"tpu-v5e"`` (``shardwright devices`` lists them) or a ``sw.Device``; by
             default what JAX's default backend runs on.
         memory: bytes that a device may hold, or ``"12GiB"``; by default what is usable of the device's memory.
-        donate: positions of arguments whose buffers may be reused, as ``donate_argnums`` of ``jax.jit``.
+        kwargs: keyword arguments of the callable, planned like the others; their paths begin with the parameter's name.
+        static_argnames: parameters whose values are part of the program, as in ``jax.jit``; those of a ``jax.jit`` that
+            is handed in are found.
+        donate: positions or names of arguments whose buffers may be reused, as in ``jax.jit``.
         pin: what is decided already, and stays: specs by argument path (``{"batch.tokens": P("data")}``), tactics
             (``"megatron:model"``), decisions, or a list of these. The search does the rest.
         replicate: arguments (paths, prefixes, globs) or mesh axes that stay whole.
@@ -84,8 +90,17 @@ def partition(
     machine = find_machine(mesh, device, pin)
     found = machine.device
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
-    lowered_for = platform or lowering_platform(found.platform)
-    traced = Traced.of(fn, args, donate, lowered_for, trip_counts, rules, constraints)
+    traced = Traced.of(
+        fn,
+        args,
+        donate,
+        platform or lowering_platform(found.platform),
+        trip_counts,
+        rules,
+        kwargs,
+        static_argnames,
+        constraints,
+    )
     machine = machine.for_program(traced.module.program)
     wish = Wish(found, limit_bytes, pin, replicate)
 

@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh
 from shardwright.analysis import Analysis, analyse_program
 from shardwright.cost import CostModel
 from shardwright.devices import Device
+from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.own_shardings import KEEP, check_mode
 from shardwright.frontend.paths import leaf_paths
 from shardwright.frontend.trace import Lowering, lower, read
@@ -41,17 +42,19 @@ class Traced:
         cls,
         fn: Callable[..., Any],
         args: Sequence[Any],
-        donate: Sequence[int] | int,
+        donate: Donate,
         platform: str | None,
         trip_counts: TripCounts,
         rules: Mapping[str, str] | None,
+        kwargs: Mapping[str, Any] | None = None,
+        static_argnames: Names = (),
         constraints: str = KEEP,
         ambient: AbstractMesh | None = None,
     ) -> Traced:
         """Trace, read and analyse."""
         check_mode(constraints)
+        fn, args, positions = by_position(fn, args, donate, kwargs, static_argnames)
         lowering = lower(fn, args, platform, ambient, constraints)
-        positions = (donate,) if isinstance(donate, int) else tuple(donate)
         module = read(fn, lowering, donate=positions, trip_counts=trip_counts, rules=rules, constraints=constraints)
         check_targets(module.program, rules)
         options = {
@@ -72,8 +75,8 @@ class Traced:
             self.platform,
             self.options["trip_counts"],
             self.options["rules"],
-            self.options["constraints"],
-            self.options["ambient"],
+            constraints=self.options["constraints"],
+            ambient=self.options["ambient"],
         )
 
     def resized(self, sizes: Mapping[str, int]) -> tuple[Any, ...]:

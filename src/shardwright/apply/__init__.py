@@ -1,18 +1,29 @@
 """From a plan to an annotated module that JAX runs."""
 
 from shardwright.apply.annotate import Annotation, annotate
-from shardwright.apply.export import Sharded, annotated_module, export_annotated, export_plain
+from shardwright.apply.export import (
+    Lowered,
+    Sharded,
+    annotated_module,
+    calls_python,
+    export_annotated,
+    export_plain,
+    lower_annotated,
+)
 from shardwright.apply.specs import named, spec, spec_text
 from shardwright.apply.stablehlo import annotated_stablehlo
 
 __all__ = [
     "Annotation",
+    "Lowered",
     "Sharded",
     "annotate",
     "annotated_module",
     "annotated_stablehlo",
+    "calls_python",
     "export_annotated",
     "export_plain",
+    "lower_annotated",
     "named",
     "spec",
     "spec_text",

@@ -16,6 +16,7 @@ from shardwright import _jax
 from shardwright.ir.build import ReadModule
 from shardwright.ir.given import mesh_symbol
 from shardwright.ir.outlook import narrowed_by
+from shardwright.ir.program import CONSTRAINT, Op
 from shardwright.spmd import Partitioned, Sharding
 from shardwright.spmd.route import stations
 
@@ -41,6 +42,7 @@ def annotate(read: ReadModule, partitioned: Partitioned) -> Annotation:
     writer = _Writer(read, partitioned)
     with read.module.context:
         writer.clamp_indices()
+        writer.close_constraints()
         on_uses = writer.constrain_uses()
         constrained = writer.constrain_results()
         writer.tag()
@@ -90,6 +92,12 @@ class _Writer:
                     )
                     operation.operands[1 + d] = _jax.stablehlo.clamp(low, index, high)
 
+    def close_constraints(self) -> None:
+        """Say in the program's own constraints what the plan makes of dimensions that they leave open."""
+        for operation, op in zip(self.read.operations, self.program.ops, strict=True):
+            if op.kind == CONSTRAINT:
+                operation.attributes["sharding"] = self.attribute(self.plan.values[op.results[0]])
+
     def constrain_uses(self) -> int:
         """Bring operands to what their ops want, where that moves anything."""
         made: dict[tuple[int, Any, Sharding], Any] = {}
@@ -98,6 +106,9 @@ class _Writer:
             self.read.operations, self.program.ops, self.plan.assignments, strict=True
         ):
             if assignment is None:
+                continue
+            if op.kind == CONSTRAINT:
+                self.route(operation, op)
                 continue
             for t, (want, moves) in enumerate(zip(assignment.operands, assignment.before, strict=True)):
                 value, v = operation.operands[t], op.operands[t]
@@ -113,6 +124,16 @@ class _Writer:
         for value, v in brought.items():
             self.shield(value, v)
         return len(made)
+
+    def route(self, operation: Any, op: Op) -> None:
+        """A constraint of the program's own is what moves its operand; it takes the steps that XLA takes."""
+        (v,), (made,) = op.operands, op.results
+        shape, values = self.program.values[v].shape, self.plan.values
+        value = operation.operands[0]
+        with _jax.ir.InsertionPoint(operation), operation.location:
+            for station in stations(shape, values[v], values[made], self.plan.mesh):
+                value = self.constrained(value, station)
+        operation.operands[0] = value
 
     def shield(self, value: Any, v: int) -> None:
         """Keep a value's other uses as they are, where Shardy would put the only constraint on it into all of them.
@@ -146,7 +167,7 @@ class _Writer:
         """
         done: set[int] = set()
         for op, assignment in zip(self.program.ops, self.plan.assignments, strict=True):
-            if assignment is None:
+            if assignment is None or op.kind == CONSTRAINT:
                 continue
             for k, v in enumerate(op.results):
                 own = assignment.made(k, self.plan.values[v])
@@ -216,6 +237,8 @@ class _Writer:
         free = self.program.free
         wrong: set[int] = set()
         for o, op in enumerate(self.program.ops):
+            if op.kind == CONSTRAINT:  # which is gone by now, and was heard
+                continue
             shardings = found.get(o)
             for k, v in enumerate(op.results):
                 if free[v] or not self.program.values[v].shape:

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import export
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from shardwright import _jax
 from shardwright.apply.annotate import Annotation, annotate
@@ -22,6 +23,7 @@ from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.trace import Lowering, bare, lower, read
 from shardwright.ir.build import ReadModule
 from shardwright.ir.given import own_mesh
+from shardwright.ir.program import Program
 from shardwright.spmd import MeshShape, Partitioned
 
 
@@ -73,9 +75,8 @@ def annotated_module(
     """Lower the function with the planned shardings and constrain a copy of its module to the plan."""
     shardings = {} if sharded.apart else sharded.jit_options
     try:
-        lowering = lower(
-            sharded.fn, sharded.args, platform, sharded.ambient, sharded.constraints, **shardings, **jit_options
-        )
+        options = {**shardings, **jit_options}
+        lowering = lower(sharded.fn, sharded.args, platform, sharded.ambient, sharded.constraints, **options)
     except TraceError as error:  # it was traced before without shardings, so these are what JAX cannot do here
         raise PlanError(
             f"JAX cannot lower this program for a mesh ({error.__cause__ or error}), "
@@ -144,6 +145,37 @@ def _wrapper(
             jax.jit(fn, **shardings, keep_unused=True), platforms=[platform], disabled_checks=checks
         )(*bare(lowering.shapes))
     return dataclasses.replace(exported, module_kept_var_idx=tuple(_jax.kept_arguments(lowering.lowered)))
+
+
+class Lowered:
+    """A step that is lowered already, which is compiled when it is first called."""
+
+    def __init__(self, lowered: jax.stages.Lowered) -> None:
+        self._lowered = lowered
+
+    def __call__(self, *args: Any) -> Any:
+        """Run it."""
+        return self._compiled(*args)
+
+    def lower(self, *_: Any) -> jax.stages.Lowered:
+        """As ``lower`` of ``jax.jit``, for the shapes of the plan."""
+        return self._lowered
+
+    @cached_property
+    def _compiled(self) -> jax.stages.Compiled:
+        return self._lowered.compile()
+
+
+def calls_python(program: Program) -> bool:
+    """Whether a program calls back into Python while it runs, as ``jax.debug.print`` does: JAX exports none such."""
+    return any(op.kind in ("send", "recv") or "callback" in op.attributes.get("target", "") for op in program.ops)
+
+
+def lower_annotated(sharded: Sharded, mesh: Mesh, platform: str, **jit_options: Any) -> jax.stages.Lowered:
+    """The annotated module on devices that are there, for what cannot be exported."""
+    shardings = {"in_shardings": named(mesh, sharded.in_specs), "out_shardings": named(mesh, sharded.out_specs)}
+    lowering, module, _, _ = annotated_module(sharded, platform, **shardings, **jit_options)
+    return _jax.with_module(lowering.lowered, module.module)
 
 
 def _custom_calls(module: ReadModule) -> set[str]:

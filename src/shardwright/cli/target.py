@@ -20,7 +20,7 @@ from shardwright.frontend import read_stablehlo, stablehlo_program, trace
 from shardwright.ir.program import Program
 from shardwright.models import MODELS, build
 
-_OPTIONS = ("donate",)
+_OPTIONS = ("donate", "kwargs", "static_argnames")
 _FILE_ENDINGS = (".mlir", ".mlirbc", ".stablehlo", ".bc")
 
 

@@ -53,7 +53,9 @@ def verify(plan: str, checks: tuple[str, ...], as_json: bool, **given: Any) -> N
         with warnings.catch_warnings():
             warnings.simplefilter("always", PlanWarning)
             warnings.showwarning = _show_warning
-            found = load(plan, target.fn, *target.args, **tracing(given))
+            # Donation is the plan's own.
+            called = {name: value for name, value in (target.options or {}).items() if name != "donate"}
+            found = load(plan, target.fn, *target.args, **called, **tracing(given))
         verdicts = [found.verify(check) for check in checks]
     if as_json:
         emit({"plan": plan, "verdicts": [verdict_dict(verdict) for verdict in verdicts]})

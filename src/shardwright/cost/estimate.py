@@ -10,9 +10,10 @@ from functools import cached_property
 from shardwright.cost.compute import kernel_seconds
 from shardwright.cost.kernels import CONTRACTIONS
 from shardwright.cost.model import CostModel
-from shardwright.ir.program import CONSTRAINT, Source
+from shardwright.ir.program import CONSTRAINT, MANUAL, Program, Source
 from shardwright.spmd.collectives import Move
 from shardwright.spmd.partitioned import Collective, Partitioned
+from shardwright.spmd.state import MeshShape
 
 _COSTLIEST = 10
 
@@ -116,7 +117,9 @@ class Estimate:
 def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) -> Estimate:
     """The estimate of a partitioned program, in detail."""
     cost = model.evaluate(partitioned.state)
-    flops = sum(op.flops * n for op, n in zip(model.classes.program.ops, model.classes.program.repeats, strict=True))
+    program = model.classes.program
+    devices = [_devices_of(program, region, model.mesh) for region in range(len(program.regions))]
+    flops = sum(op.flops * n * devices[op.region] for op, n in zip(program.ops, program.repeats, strict=True))
     peak = max(model.device.flops_per_second.values(), default=0.0)
     peak = model.device.flops_per_second.get("bf16", peak)
     step = cost.step_seconds
@@ -132,6 +135,17 @@ def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) 
         alive=_alive(model, partitioned),
         peak_fraction=flops / step / peak / model.mesh.devices if step else 0.0,
     )
+
+
+def _devices_of(program: Program, region: int, mesh: MeshShape) -> int:
+    """How many devices each do the work of a region that is manual, on shapes that are local; 1 for others."""
+    count = 1
+    while program.regions[region].op >= 0:
+        op = program.ops[program.regions[region].op]
+        if op.kind == MANUAL:
+            count *= mesh.ways(tuple(mesh.numbers(op.attributes["manual"])))
+        region = op.region
+    return count
 
 
 def _totals(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import textwrap
 from collections.abc import Sequence
@@ -14,13 +15,15 @@ from shardwright.cost.present import headline
 from shardwright.errors import PlanError
 from shardwright.explain.constraints import Constraint, interior_constraints
 from shardwright.explain.literals import WIDTH, Literals, Node, node_of
+from shardwright.frontend.calls import Positional, positional_call
+from shardwright.frontend.in_place import Updating
 from shardwright.frontend.paths import parameter_names
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan
 
 _MOST_CONSTRAINTS = 50
-_TAKEN = ("in_specs", "out_specs", "mesh", "step", "planned", "by_path", "args", "result", "jax", "P")
+_TAKEN = ("in_specs", "out_specs", "mesh", "step", "planned", "by_path", "by_position", "args", "result", "jax", "P")
 
 _BY_PATH = '''\
 def by_path(tree, specs):
@@ -32,7 +35,13 @@ _SHARDINGS = "jax.tree.map(lambda spec: NamedSharding(mesh, spec), {})"
 
 def to_python(plan: Plan, *, constraints: bool = True) -> str:
     """Imports, the mesh, the specs and ``jax.jit``; what the plan decides inside of the function as comments."""
-    if _structure(plan.in_specs) != _structure(plan.args) or _structure(plan.out_specs) != _structure(plan.result):
+    specs = plan.argument_specs
+    if isinstance(plan.fn, Updating):
+        raise PlanError(
+            f"{plan.analysis.program.name} changes {next(iter(plan.fn.changes))} in place and does not return it, "
+            "which jax.jit would lose; run the plan with plan.jit, or let it return what it changes."
+        )
+    if _structure(specs) != _structure(plan.args) or _structure(plan.out_specs) != _structure(plan.result):
         raise PlanError(
             "some leaves of the arguments or the result are no arrays, which jax.jit does not take; "
             "run the plan with plan.jit, or close over them."
@@ -44,7 +53,7 @@ def to_python(plan: Plan, *, constraints: bool = True) -> str:
         "tuple",
         "",
         (),
-        tuple(node_of(tree, f"args[{k}]", names[k]) for k, tree in enumerate(plan.in_specs)),
+        tuple(node_of(tree, f"args[{k}]", names[k]) for k, tree in enumerate(specs)),
         "args",
         "in",
     )
@@ -52,12 +61,14 @@ def to_python(plan: Plan, *, constraints: bool = True) -> str:
     same = arguments.content == result.content
     literals = Literals([arguments] if same else [arguments, result], [*_TAKEN, function])
     plain = not any(node.kind == "path" for root in (arguments, result) for node in root.walk())
-    body = _plain(plan, function, literals, arguments, result)
+    call = positional_call(plan.fn)
+    jitted = function if call is None else "by_position"
+    body = _plain(plan, jitted, literals, arguments, result)
     if not plain:
-        body = _like_arguments(plan, function, literals, arguments, result)
-    return (
-        "\n".join([*_head(plan, function, plain), *literals.definitions(), *body, *_inside(plan, constraints)]) + "\n"
-    )
+        body = _like_arguments(plan, jitted, literals, arguments, result)
+    adapted = [] if call is None else _by_position(call, function)
+    head = [*_head(plan, function, plain), *adapted]
+    return "\n".join([*head, *literals.definitions(), *body, *_inside(plan, constraints)]) + "\n"
 
 
 def _structure(tree: Any) -> Any:
@@ -83,13 +94,33 @@ def _head(plan: Plan, function: str, plain: bool) -> list[str]:
     ]
 
 
+def _by_position(call: Positional, function: str) -> list[str]:
+    """The function of arguments by position, which are all that ``jax.jit`` takes shardings of."""
+    own = {name: f"args[{k}]" for k, name in enumerate(call.argument_names)}
+    static = {name: _literal(value) or name for name, value in call.static.items()}
+    values = own | static
+    keywords = [*call.keywords, *(name for name in static if name not in call.given)]
+    passed = [*(values[name] for name in call.given), *(f"{name}={values[name]}" for name in keywords)]
+    return [
+        "",
+        "def by_position(*args):",
+        f'    """{function} with its keyword arguments last: jax.jit takes shardings by position alone."""',
+        *(f"    # {name} is the value that was planned for." for name in static if static[name] == name),
+        f"    return {function}({', '.join(passed)})",
+        "",
+        "",
+    ]
+
+
 def _plain(plan: Plan, function: str, literals: Literals, arguments: Node, result: Node) -> list[str]:
     same = result.content == arguments.content
+    shadows = function == "by_position" and plan.analysis.program.name == "step"  # it would call itself
+    step = "planned_step" if shadows else "step"
     return [
         f"in_specs = {literals.expression(arguments, 0, len('in_specs = '))}",
         f"out_specs = {'in_specs' if same else literals.expression(result, 0, len('out_specs = '))}",
         "",
-        *_jit(plan, function, "step = ", ""),
+        *_jit(plan, function, f"{step} = ", ""),
     ]
 
 
@@ -107,6 +138,13 @@ def _like_arguments(plan: Plan, function: str, literals: Literals, arguments: No
         *_jit(plan, function, "return ", "    "),
         "",
     ]
+
+
+def _literal(value: Any) -> str | None:
+    """A value as Python, if it is short to write."""
+    if isinstance(value, str):
+        return json.dumps(value)
+    return repr(value) if isinstance(value, (bool, int, float, type(None))) else None
 
 
 def _jit(plan: Plan, function: str, before: str, indent: str) -> list[str]:

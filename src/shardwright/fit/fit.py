@@ -17,6 +17,7 @@ from shardwright.fit.found import DEVICES, SIZE, Fit
 from shardwright.fit.judged import MOST_COMPILED, Judge
 from shardwright.fit.largest import largest
 from shardwright.fit.meshes import meshes_of
+from shardwright.frontend.calls import Donate, Names
 from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
@@ -35,13 +36,15 @@ _MOST_NUMBERS_ASKED = 2
 def fit(
     fn: Callable[..., Any],
     *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    static_argnames: Names = (),
     mesh: Any = None,
     device: str | Device | None = None,
     memory: int | str | None = None,
     dimension: str | Sequence[str] | None = None,
     verify: str | None = None,
     most_devices: int = 4096,
-    donate: Sequence[int] | int = (),
+    donate: Donate = (),
     pin: Any = None,
     replicate: Any = (),
     seconds: float | None = None,
@@ -73,6 +76,8 @@ def fit(
             about four sizes and two numbers of devices. Elsewhere, and with False, the answers are what surely fits
             for all that estimates are known to be off. ``plan.fits_by`` says what an answer rests on.
         most_devices: numbers of devices are tried up to this; 0 leaves the question out.
+        kwargs: as in ``sw.partition``.
+        static_argnames: as in ``sw.partition``.
         donate: as in ``sw.partition``.
         pin: as in ``sw.partition``; what is pinned must suit every size and mesh that is tried.
         replicate: as in ``sw.partition``.
@@ -96,8 +101,17 @@ def fit(
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
     if verify is not None:
         parse_target(verify).check(machine.shapes[0].devices)
-    lowered_for = platform or lowering_platform(found.platform)
-    traced = Traced.of(fn, args, donate, lowered_for, trip_counts, rules, constraints)
+    traced = Traced.of(
+        fn,
+        args,
+        donate,
+        platform or lowering_platform(found.platform),
+        trip_counts,
+        rules,
+        kwargs,
+        static_argnames,
+        constraints,
+    )
     machine = machine.for_program(traced.module.program)
     changed = find_dimension(traced, dimension)
     wish = Wish(found, limit_bytes, pin, replicate)

@@ -31,12 +31,13 @@ class Sealed:
     def __init__(self, fn: Callable[..., Any], *, numbers: bool) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.__name__ = function_name(fn)
-        self._fn = fn
+        self.argument_names = getattr(fn, "argument_names", None)
+        self.inside = fn
         self._numbers = numbers
 
     def __call__(self, *args: Any) -> Any:
         """Take and return sealed trees."""
-        return self.seal(self._fn(*opened(args)))
+        return self.seal(self.inside(*opened(args)))
 
     def seal(self, tree: Any) -> Any:
         """The tree with what is no array, and no number that JAX is to trace, in ``Static``."""
@@ -44,24 +45,6 @@ class Sealed:
 
     def _is_static(self, leaf: Any) -> bool:
         return not is_array(leaf) and (self._numbers or callable(leaf))
-
-
-class Opened:
-    """A jitted function of sealed arguments, called with arguments as the user has them."""
-
-    def __init__(self, jitted: Any, sealed: Sealed) -> None:
-        functools.update_wrapper(self, jitted)
-        self._jitted = jitted
-        self._seal = sealed.seal
-
-    def __call__(self, *args: Any) -> Any:
-        """Seal, run, open."""
-        return opened(self._jitted(*self._seal(args)))
-
-    def lower(self, *args: Any) -> jax.stages.Lowered:
-        """As ``lower`` of ``jax.jit``."""
-        lowered: jax.stages.Lowered = self._jitted.lower(*self._seal(args))
-        return lowered
 
 
 def sealed(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -15,8 +15,9 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 
 from shardwright import _jax
 from shardwright.devices.find import default_backend
-from shardwright.errors import TraceError
-from shardwright.frontend import in_place, opened, own_shardings, stablehlo, static
+from shardwright.errors import PlanWarning, TraceError
+from shardwright.frontend import calls, in_place, opened, own_shardings, stablehlo, static
+from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
@@ -26,7 +27,7 @@ from shardwright.ir.user_rules import check_targets
 # Not every supported JAX annotates the constructor.
 _shape_of: Callable[..., Any] = jax.ShapeDtypeStruct
 
-_OURS = (__file__, *(str(each.__file__) for each in (_jax, in_place, opened, own_shardings, stablehlo, static)))
+_OURS = (__file__, *(str(each.__file__) for each in (_jax, calls, in_place, opened, own_shardings, stablehlo, static)))
 """Files whose frames, and all outside them, are not the user's."""
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 _ANOTHER_PLATFORM = "is different from the lowering platform"
@@ -36,20 +37,23 @@ _ANOTHER_PLATFORM = "is different from the lowering platform"
 def trace(
     fn: Callable[..., Any],
     *args: Any,
-    donate: Sequence[int] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    static_argnames: Names = (),
+    donate: Donate = (),
     platform: str | None = None,
     trip_counts: TripCounts = None,
     rules: Mapping[str, str] | None = None,
 ) -> Program:
-    """Trace ``fn(*args)`` as ``jax.jit`` would and read the StableHLO into a ``Program``.
+    """Trace ``fn(*args, **kwargs)`` as ``jax.jit`` would and read the StableHLO into a ``Program``.
 
-    ``args`` are pytrees of arrays or ``jax.ShapeDtypeStruct``; only their shapes are looked at. ``donate`` are
-    argument positions, as ``donate_argnums`` of ``jax.jit``. ``platform`` (default: that of the default backend) is
-    what the function is lowered for; no such device need be present. ``trip_counts`` tells the length of loops that
-    the program does not (a number, or a mapping from ``"file.py:42"`` or a glob to a number). ``rules`` maps targets of
-    custom calls to sharding rules such as ``"b t d, d f -> b t f"``.
+    ``args`` and ``kwargs`` are pytrees of arrays or ``jax.ShapeDtypeStruct``; only their shapes are looked at.
+    ``static_argnames`` and ``donate``, positions or names, are as in ``jax.jit``. ``platform`` (default: that of the
+    default backend) is what the function is lowered for; no such device need be present. ``trip_counts`` tells the
+    length of loops that the program does not (a number, or a mapping from ``"file.py:42"`` or a glob to a number).
+    ``rules`` maps targets of custom calls to sharding rules such as ``"b t d, d f -> b t f"``.
     """
-    program = read(fn, lower(fn, args, platform), donate=donate, trip_counts=trip_counts, rules=rules).program
+    fn, args, positions = by_position(fn, args, donate, kwargs, static_argnames)
+    program = read(fn, lower(fn, args, platform), donate=positions, trip_counts=trip_counts, rules=rules).program
     check_targets(program, rules)
     return program
 
@@ -77,21 +81,32 @@ def read(
         name=function_name(fn),
         argument_paths=[paths[k] for k in kept],
         unused_arguments=[path for k, path in enumerate(paths) if k not in set(kept)],
-        result_paths=getattr(fn, "result_names", None) or leaf_paths(["result"], [lowering.result]),
+        result_paths=_result_paths(lowering),
         donated=[i for i, k in enumerate(kept) if k in donated],
         trip_counts=trip_counts,
         user_rules=rules,
+        platform=lowering.platform,
         boundary=_OURS,
         origin=_definition(fn),
         given_arguments=given,
     )
 
 
+def _result_paths(lowering: Lowering) -> list[str]:
+    fn, result = lowering.fn, lowering.result
+    if own := getattr(fn, "result_names", None):
+        return list(own)
+    if isinstance(fn, in_place.Updating):
+        return [*leaf_paths(["result"], result[:1]), *(f"result.{path}" for path in fn.changes)]
+    return leaf_paths(["result"], [result])
+
+
 @dataclass(frozen=True)
 class Lowering:
     """JAX's own part: the lowering, the parameters' names, the arguments and the result as shapes.
 
-    ``fn`` takes and returns what JAX can trace: where leaves of the user's arguments are no arrays, these are sealed.
+    ``fn`` takes and returns what JAX can trace: where leaves of the user's arguments are no arrays, these are sealed;
+    what it changes in place, it returns too.
     """
 
     fn: Callable[..., Any]
@@ -99,17 +114,13 @@ class Lowering:
     names: list[str]
     shapes: tuple[Any, ...]
     result: Any
+    platform: str
     given: tuple[NamedSharding | None, ...] = ()
     """The shardings that flat arguments have already: their own, or those that the function was jitted with."""
     ambient: AbstractMesh | None = None
     """The mesh that was set around the caller, or that the types of arguments are on."""
     planned: bool = False
     """Whether it was lowered with shardings that are not the program's own."""
-
-    @property
-    def explicit(self) -> bool:
-        """Whether types of the program carry shardings."""
-        return self.ambient is not None and AxisType.Explicit in self.ambient.axis_types
 
 
 def lowering_platform(name: str) -> str:
@@ -134,7 +145,6 @@ def lower(
         raise TraceError(f"expected a JAX function to partition, got {_a(fn)}; pass the function itself.")
     if platform is not None and platform not in PLATFORMS:
         raise TraceError(f"there is no platform {platform!r}; choose one of {', '.join(PLATFORMS)}.")
-    _check_call(fn, args)
     here = default_backend()
     fn, args = static.sealed(fn, tuple(args))
     names = parameter_names(fn, len(args))
@@ -151,45 +161,50 @@ def lower(
         lowered = traced.lower(lowering_platforms=(platform or here,))
     except Exception as error:
         reason = str(error).strip().splitlines()
-        if _ANOTHER_PLATFORM in str(error):
-            raise TraceError(
-                f"{function_name(fn)} calls back into Python (jax.debug.print, jax.pure_callback, …), which JAX lowers "
-                f"for {here} alone where no {platform} is present; leave the call out, or plan with platform={here!r}."
-            ) from error
+        if _ANOTHER_PLATFORM in str(error) and platform not in (None, here) and not jit_options:
+            _warn_of_platform(fn, here, platform)
+            return replace(lower(fn, args, here, ambient, constraints), platform=platform)
         raise TraceError(
             f"tracing {function_name(fn)} failed with {type(error).__name__}: {reason[0] if reason else 'no message'}"
         ) from error
-    if changed and not jit_options:  # with options it is the same function once more
-        _warn_of_changes(fn, names, shapes)
+    if not jit_options:  # with options it is the same function once more
+        lost = in_place.lost_changes(fn, names, shapes) if changed else {}
+        if lost:
+            return lower(in_place.Updating(fn, lost), args, platform, ambient, constraints)
+        _check_jitted(fn, names, shapes)
     own = _jax.own_shardings(traced)
     given = [_sharding_of(leaf) or jitted_with for leaf, jitted_with in zip(jax.tree.leaves(shapes), own, strict=True)]
     planned = "in_shardings" in jit_options
-    return Lowering(fn, lowered, names, shapes, traced.out_info, tuple(given), ambient, planned)
+    lowered_for = platform or here
+    return Lowering(fn, lowered, names, shapes, traced.out_info, lowered_for, tuple(given), ambient, planned)
 
 
-def _warn_of_changes(fn: Callable[..., Any], names: Sequence[str], shapes: tuple[Any, ...]) -> None:
-    lost = in_place.lost_changes(fn, names, shapes)
-    if lost:
-        rest = len(lost) - 1
-        more = f" and {rest} more {'leaves' if rest > 1 else 'leaf'} of its arguments" if rest else ""
-        warnings.warn(
-            f"{function_name(fn)} changes {lost[0]}{more} in place and does not return {'them' if rest else 'it'}; as "
-            "with jax.jit, that is lost and no part of the plan: let it return what it changes.",
-            stacklevel=5,  # who called sw.partition, sw.evaluate, sw.load or sw.analyse
-        )
+def _warn_of_platform(fn: Callable[..., Any], here: str, platform: str | None) -> None:
+    warnings.warn(
+        f"{function_name(fn)} calls back into Python (jax.debug.print, jax.pure_callback, …), which JAX lowers for "
+        f"{here} alone where no {platform} is present; it was planned as lowered for {here}, which hardly differs.",
+        PlanWarning,
+        stacklevel=5,  # who called sw.partition, sw.evaluate, sw.load or sw.analyse
+    )
 
 
-def _check_call(fn: Callable[..., Any], args: Sequence[Any]) -> None:
-    try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):  # a builtin: JAX will say
+def _check_jitted(fn: Callable[..., Any], names: Sequence[str], shapes: tuple[Any, ...]) -> None:
+    """Refuse a ``jax.jit`` that loses what the function inside changes in place: hardly anybody means that."""
+    leaves = dict(jax.tree_util.tree_flatten_with_path(shapes)[0])
+    jitted = fn.inside if isinstance(fn, calls.Positional) else fn
+    if not _jax.is_jitted(jitted) or not any(isinstance(path[-1], jax.tree_util.GetAttrKey) for path in leaves):
         return
-    try:
-        signature.bind(*args)
-    except TypeError as error:
+    inside = inspect.unwrap(jitted)
+    inside = fn.around(inside) if isinstance(fn, calls.Positional) else inside
+    changes = in_place.lost_changes(inside, names, shapes).items()
+    # A counter of random numbers is changed by every call, and its loss may be meant.
+    lost = [name for name, path in changes if jax.numpy.issubdtype(leaves[path].dtype, jax.numpy.inexact)]
+    if lost:
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         raise TraceError(
-            f"{function_name(fn)}{signature} cannot be called with {len(args)} positional arguments: {error}."
-        ) from None
+            f"{function_name(fn)} changes {lost[0]}{more} in place and does not return it, which jax.jit loses; let it "
+            "return what it changes, or hand it in without jax.jit or as nnx.jit: then the planned step changes it too."
+        )
 
 
 def _sharding_of(leaf: Any) -> NamedSharding | None:
@@ -240,18 +255,12 @@ def _shapes(name: str, tree: Any) -> Any:
     return jax.tree_util.tree_map_with_path(shape, tree)
 
 
-def _donated_leaves(donate: Sequence[int] | int, args: Sequence[Any]) -> set[int]:
-    positions = {donate} if isinstance(donate, int) else set(donate)
-    for position in positions:
-        if not 0 <= position < len(args):
-            raise TraceError(
-                f"donate names argument {position}, but there are {len(args)} arguments (0 to {len(args) - 1})."
-            )
+def _donated_leaves(donate: Sequence[int], args: Sequence[Any]) -> set[int]:
     leaves: set[int] = set()
     start = 0
     for i, tree in enumerate(args):
         count = len(jax.tree_util.tree_leaves(tree))
-        if i in positions:
+        if i in donate:
             leaves.update(range(start, start + count))
         start += count
     return leaves

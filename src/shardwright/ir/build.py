@@ -27,6 +27,7 @@ from shardwright.ir.program import (
 from shardwright.ir.sources import Sources
 
 TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
+TOKEN = "!stablehlo.token"
 _MOST_BYTES = 2**60
 
 
@@ -57,6 +58,7 @@ def read_module(
     donated: Sequence[int] = (),
     trip_counts: TripCounts = None,
     user_rules: Mapping[str, str] | None = None,
+    platform: str | None = None,
     boundary: Sequence[str] = (),
     origin: Source | None = None,
     given_arguments: Sequence[Given | None] = (),
@@ -65,26 +67,30 @@ def read_module(
 
     ``argument_paths``: names of the main function's arguments, else ``arg0`` and so on. ``unused_arguments``: paths of
     those that the module no longer has. ``donated``: indices of arguments whose buffers may be reused.
-    ``user_rules``: sharding rules of custom calls by target name.
+    ``user_rules``: sharding rules of custom calls by target name. ``platform``: whose compiler is to have it, if known.
     ``boundary``: files whose frames, and all outside them, are not the user's. ``origin``: where the whole program
     comes from, for ops that have no line of their own. ``given_arguments``: the shardings that arguments have already.
     """
     _jax.populate_rules(module)
     with module.context, collector_paused():
         mesh = given.own_mesh(module)
-        walk = _Walk(functions_of(module), Sources(boundary), Classes(user_rules or {}, mesh))
+        walk = _Walk(functions_of(module), Sources(boundary), Classes(user_rules or {}, platform, mesh))
         main = main_of(module)
         block = body_of(main)
-        paths = list(argument_paths or (f"arg{i}" for i in range(len(block.arguments))))
-        extra = len(block.arguments) - len(paths)
-        if extra < 0:
-            raise ModuleError(f"the module's main function has {len(block.arguments)} arguments, not {len(paths)}.")
-        # JAX may lift closed-over arrays into arguments before the user's own.
-        paths = [f"constant.{i}" for i in range(extra)] + paths
         walk.region(block, op=-1, role="program", caller=origin or Source())
-    for argument, own in zip(walk.regions[0].parameters, given_arguments, strict=False):
+    main_region = walk.regions[0]
+    for argument, own in zip(main_region.parameters, given_arguments, strict=False):
         walk.values[argument] = walk.values[argument]._replace(given=own)
-    parameters = walk.regions[0].parameters
+    # The order of effects (io_callback with ordered=True) is handed in and out as tokens, which no user sees.
+    parameters = [v for v in main_region.parameters if walk.values[v].dtype != TOKEN]
+    results = [v for v in main_region.results if walk.values[v].dtype != TOKEN]
+    walk.regions[0] = replace(main_region, results=tuple(results))
+    paths = list(argument_paths or (f"arg{i}" for i in range(len(parameters))))
+    extra = len(parameters) - len(paths)
+    if extra < 0:
+        raise ModuleError(f"the module's main function has {len(parameters)} arguments, not {len(paths)}.")
+    # JAX may lift closed-over arrays into arguments before the user's own.
+    paths = [f"constant.{i}" for i in range(extra)] + paths
     gone = {extra + i for i in donated}
     program = Program(
         name=name or _symbol(module, "module"),
@@ -94,7 +100,7 @@ def read_module(
         loops=(),
         arguments=tuple(Argument(p, v, i in gone) for i, (p, v) in enumerate(zip(paths, parameters, strict=True))),
         unused_arguments=tuple(unused_arguments),
-        results=tuple(result_paths or (f"result.{i}" for i in range(len(walk.regions[0].results)))),
+        results=tuple(result_paths or (f"result.{i}" for i in range(len(results)))),
         own_mesh=mesh,
     )
     _check_size(program)

@@ -7,12 +7,13 @@ stages need of each op.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardwright import _jax
 from shardwright.compiler.miscompiled import KINDS as MISCOMPILED_KINDS
 from shardwright.compiler.miscompiled import Site, forbid
+from shardwright.compiler.whole import computed_whole
 from shardwright.errors import RuleError
 from shardwright.ir import collective_ops, own_rules, rules
 from shardwright.ir.flops import Window, convolution_flops, dot_flops
@@ -79,6 +80,7 @@ class Classes:
     """The classes met so far, numbered in order."""
 
     user_rules: Mapping[str, str]
+    platform: str | None = None
     mesh: Mapping[str, int] | None = None
     """The module's own."""
     _known: dict[Any, OpClass] = field(default_factory=dict)
@@ -97,6 +99,8 @@ class Classes:
         if known is None:
             ins, outs = [t.shape for t in operands], [t.shape for t in results]
             rule = rules.empty_whole(self._rule(name, attributes, given, ins, outs))
+            if computed_whole(name.partition(".")[2], self.platform):
+                rule = replace(rule, whole=frozenset(range(len(rule.sizes))))
             if watched is not None and rule.known:
                 rule = rules.restricted(rule, forbid(_site(name, attributes, rule, ins + outs)))
             known = self._classes.get((name, given, own, rule, types))

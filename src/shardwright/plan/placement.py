@@ -21,13 +21,13 @@ def place(plan: Plan, tree: Any, mesh: Mesh, argument: int | str | None) -> Any:
     """Place an argument, or a part of one, which ``argument`` names by its position or path."""
     leaves, structure = jax.tree.flatten(plan.fn.seal(tree) if isinstance(plan.fn, Sealed) else tree)
     if isinstance(argument, str):
-        specs = [s for p, s in zip(_paths(plan), _specs(plan.in_specs), strict=True) if path_matches(argument, p)]
+        specs = [s for p, s in zip(_paths(plan), _specs(plan.argument_specs), strict=True) if path_matches(argument, p)]
         there = f"{argument!r} matches {len(specs)} leaves of the arguments"
     else:
         position = _position(plan, leaves, structure) if argument is None else argument
         if not 0 <= position < len(plan.args):
             raise PlanError(f"there is no argument {position}; the plan has {len(plan.args)}.")
-        specs = _specs(plan.in_specs[position])
+        specs = _specs(plan.argument_specs[position])
         there = f"argument {position} has {len(specs)} {'leaf' if len(specs) == 1 else 'leaves'}"
     if len(specs) != len(leaves):
         known = nearest(argument, _paths(plan)) if isinstance(argument, str) else ""
@@ -43,7 +43,7 @@ def _position(plan: Plan, leaves: list[Any], structure: Any) -> int:
     found = [k for k in found if shapes == [np.shape(leaf) for leaf in jax.tree.leaves(plan.args[k])]] or found
     if not found:
         raise PlanError("no argument has this structure; say which one it is with argument=.")
-    if any(_specs(plan.in_specs[k]) != _specs(plan.in_specs[found[0]]) for k in found):
+    if any(_specs(plan.argument_specs[k]) != _specs(plan.argument_specs[found[0]]) for k in found):
         names = parameter_names(plan.fn, len(plan.args))
         raise PlanError(
             f"this could be {' or '.join(names[k] for k in found)}, which the plan places differently; say which one "

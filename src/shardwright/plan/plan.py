@@ -16,15 +16,27 @@ from jax.sharding import Mesh, PartitionSpec
 from shardwright._console import plain_text
 from shardwright._files import write_whole
 from shardwright.analysis import Analysis, analyse_program
-from shardwright.apply import Annotation, Sharded, annotated_stablehlo, export_annotated, named, spec
+from shardwright.apply import (
+    Annotation,
+    Lowered,
+    Sharded,
+    annotated_stablehlo,
+    calls_python,
+    export_annotated,
+    lower_annotated,
+    named,
+    spec,
+)
 from shardwright.compiler.margins import Margin
 from shardwright.compiler.options import options_within
 from shardwright.cost import Cost, CostModel, DevicePrices, Estimate, make_estimate
 from shardwright.cost.margins import margin_of
 from shardwright.devices import Device
 from shardwright.errors import PlanError
+from shardwright.frontend.calls import as_step, positional_call
+from shardwright.frontend.in_place import Updating
 from shardwright.frontend.paths import function_name, leaf_paths, parameter_names
-from shardwright.frontend.static import Opened, Sealed, opened
+from shardwright.frontend.static import opened
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.build import ReadModule
 from shardwright.plan.choices import MeshChoice
@@ -45,7 +57,8 @@ if TYPE_CHECKING:
 class Plan:
     """Decisions about ``fn(*args)`` on a mesh. Made by ``sw.partition``, ``sw.evaluate`` or ``sw.load``.
 
-    ``args`` are shapes alone. ``decisions`` are in order: the first on an axis that a tensor has takes the axis.
+    ``args`` are shapes alone, those of keyword arguments last; static ones are inside of ``fn``. ``decisions`` are in
+    order: the first on an axis that a tensor has takes the axis.
     """
 
     fn: Callable[..., Any]
@@ -75,16 +88,35 @@ class Plan:
         shape = self.partitioned.mesh
         return dict(zip(shape.names, shape.sizes, strict=True))
 
-    @cached_property
+    @property
     def in_specs(self) -> Any:
-        """A ``PartitionSpec`` for every leaf of the arguments, as a tuple shaped like them; None if it is no array."""
+        """A ``PartitionSpec`` for every leaf of the arguments, as a tuple shaped like them; None if it is no array.
+
+        As in ``in_shardings`` of ``jax.jit``, keyword arguments and static ones are not among them.
+        """
+        return self.argument_specs[: len(self.args) - len(self._keywords)]
+
+    @property
+    def kwarg_specs(self) -> dict[str, Any]:
+        """The same of the keyword arguments, by their names."""
+        first = len(self.args) - len(self._keywords)
+        return dict(zip(self._keywords, self.argument_specs[first:], strict=True))
+
+    @cached_property
+    def argument_specs(self) -> Any:
+        """The specs of all of ``args``, those of keyword arguments last."""
         planned = {a.path: spec(self._sharding(a.value, a.path), self._axes) for a in self.analysis.program.arguments}
         specs = [planned.get(path, PartitionSpec()) for path in self.argument_paths]
         return opened(jax.tree.unflatten(jax.tree.structure(self.args), specs), lambda _: None)
 
-    @cached_property
+    @property
     def out_specs(self) -> Any:
         """A ``PartitionSpec`` for every leaf of the result, shaped like it."""
+        return self.result_specs[0] if isinstance(self.fn, Updating) else self.result_specs
+
+    @cached_property
+    def result_specs(self) -> Any:
+        """The specs of all that ``fn`` returns, with what it changes in place last."""
         values = self.analysis.program.regions[0].results
         leaves = jax.tree.leaves(self.result)
         specs = [
@@ -156,7 +188,7 @@ class Plan:
 
     @cached_property
     def cost_without_own(self) -> Cost:
-        """What the plan's decisions would cost without the program's own shardings."""
+        """What a plan would cost, by a short search, without the program's own shardings."""
         return cost_without(self, self.own_shardings)
 
     @cached_property
@@ -186,27 +218,38 @@ class Plan:
     def jit(self, mesh: Mesh | None = None, **jit_options: Any) -> Any:
         """``jax.jit`` of the function with every decision inside, donating as planned.
 
-        ``mesh`` is any mesh of the plan's axes and sizes: local devices, an ahead-of-time topology, several processes.
-        Further options go to ``jax.jit``.
+        It takes positional and keyword arguments as the function does. ``mesh`` is any mesh of the plan's axes and
+        sizes: local devices, an ahead-of-time topology, several processes. Further options go to ``jax.jit``.
         """
         mesh = mesh if mesh is not None else self.make_mesh()
         check_mesh(self.partitioned.mesh, mesh)
-        exported, _ = self.export(_platform(mesh))
         options = {"donate_argnums": self.donate, **jit_options}
         if _platform(mesh) == self.device.platform and self.compiler_options:
             options["compiler_options"] = {**self.compiler_options, **(jit_options.get("compiler_options") or {})}
+
+        if calls_python(self.analysis.program):
+            return as_step(Lowered(lower_annotated(self.sharded, mesh, _platform(mesh), **options)), self.fn)
+        exported, _ = self.export(_platform(mesh))
 
         def planned(*args: Any) -> Any:
             return exported.call(*args)
 
         planned.__name__ = planned.__qualname__ = function_name(self.fn)
         step = jax.jit(
-            planned, in_shardings=named(mesh, self.in_specs), out_shardings=named(mesh, self.out_specs), **options
+            planned,
+            in_shardings=named(mesh, self.argument_specs),
+            out_shardings=named(mesh, self.result_specs),
+            **options,
         )
-        return Opened(step, self.fn) if isinstance(self.fn, Sealed) else step
+        return as_step(step, self.fn)
 
     def export(self, platform: str) -> tuple[jax.export.Exported, Annotation]:
         """The annotated program for a platform, as ``jax.export`` has it, and how much had to be annotated."""
+        if calls_python(self.analysis.program):
+            raise PlanError(
+                f"{self.analysis.program.name} calls back into Python (jax.debug.print, jax.pure_callback, …), which "
+                "JAX cannot export to another process; plan.jit runs it in this one."
+            )
         cache: dict[str, Any] = self.__dict__.setdefault("_exports", {})
         if platform not in cache:
             cache[platform] = export_annotated(self.sharded, platform)
@@ -218,7 +261,7 @@ class Plan:
         """The function with its planned shardings, ready to be annotated."""
         mesh, options = self.partitioned.mesh, self.options
         traced = {name: options[name] for name in ("rules", "constraints", "ambient") if name in options}
-        return Sharded(self.fn, self.args, self.in_specs, self.out_specs, mesh, self._again, **traced)
+        return Sharded(self.fn, self.args, self.argument_specs, self.result_specs, mesh, self._again, **traced)
 
     def place(self, tree: Any, mesh: Mesh | None = None, argument: int | str | None = None) -> Any:
         """``jax.device_put`` of an argument, or of a part of one, by its specs.
@@ -332,6 +375,11 @@ class Plan:
     @property
     def _held_bytes(self) -> int:
         return self.costs.held_bytes(self.partitioned.state)
+
+    @property
+    def _keywords(self) -> tuple[str, ...]:
+        call = positional_call(self.fn)
+        return call.keywords if call is not None else ()
 
     @property
     def _axes(self) -> tuple[str, ...]:

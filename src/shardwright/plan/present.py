@@ -121,8 +121,7 @@ def own_text(plan: Plan) -> str:
         return f"{kept}."
     without, step = plan.cost_without_own.step_seconds, plan.estimate_cost.step_seconds
     differs = abs(without - step) > _SAME * step
-    cost = f"the same decisions would take {human_seconds(without)}" if differs else "the step would take as long"
-    return f"{kept}; without them {cost}."
+    return f"{kept}; without them the step would take {human_seconds(without) if differs else 'as long'}."
 
 
 def _of(part: int, limit: int) -> str:
