@@ -256,6 +256,39 @@ class TestPeak:
         assert 2 <= whole < 2.1  # x and its derivative, of 1 MiB each, and some columns
         assert split == whole / 2
 
+    def test_a_table_that_lookups_are_added_up_in_is_split_as_the_table_they_are_of(self):
+        def fn(table, ids):
+            grad = jax.grad(lambda t: jnp.sum(jnp.sin(t[ids])))(table)
+            return table - 0.1 * grad
+
+        # Of the table of 8 MiB and its gradient each device has a half, and few rows are looked up.
+        args = f32(4096, 512), jax.ShapeDtypeStruct((64,), jnp.int32)
+        assert 16 <= peak_mib(fn, *args, donate=0) < 16.5
+        for dimension in ("table[0]", "table[1]"):
+            assert 8 <= peak_mib(fn, *args, donate=0, decisions=[("x", dimension)]) < 8.5
+        # Data parallel, each device has all of both, and the rows of all of them are gathered.
+        assert 16 <= peak_mib(fn, *args, donate=0, decisions=[("x", "ids[0]")]) < 16.5
+
+    def test_tokens_are_sent_to_experts_that_are_split(self):
+        def fn(tokens, expert, slot, up):
+            sent = jnp.zeros((8, 512, 512)).at[expert, slot].add(tokens)
+            return jnp.einsum("ecd,edf->ecf", sent, up)
+
+        places = jax.ShapeDtypeStruct((512,), jnp.int32)
+        args = f32(512, 512), places, places, f32(8, 512, 512)
+        # Tokens of 1 MiB; weights, what is sent to the experts and what they make of it, of 8 MiB each.
+        assert 25 <= peak_mib(fn, *args) < 25.5
+        assert 13 <= peak_mib(fn, *args, decisions=[("x", "up[0]")]) < 13.5
+
+    def test_devices_that_write_to_the_same_places_fill_a_whole_table_each_until_they_are_added_up(self):
+        def fn(table, rows, places):
+            return table - jnp.zeros_like(table).at[places].add(rows)
+
+        args = f32(2048, 512), f32(16384, 512), jax.ShapeDtypeStruct((16384,), jnp.int32)
+        found = peak_mib(fn, *args, donate=0, decisions=[("x", "rows[0]"), ("x", "table[0]")])
+        # Half of 4 MiB and of 32 MiB, the whole sums of a device's own rows, and the half that it keeps.
+        assert 2 + 16 + 4 + 2 <= found < 2 + 16 + 4 + 2 + 0.2
+
     def test_what_begins_as_one_table_of_zeros_ends_as_two(self):
         def fn(x):
             zeros = jnp.zeros((512, 512))

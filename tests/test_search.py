@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from functools import cache
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
@@ -15,11 +17,13 @@ from shardwright.devices import find_device
 from shardwright.devices.targets import parse_target
 from shardwright.models import build
 from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
+from shardwright.search.alike import PAYS, Equals, made_alike
 from shardwright.search.improve import improve, neighbours
 from shardwright.search.order import Order
 from shardwright.search.scores import Found, Scores
 from shardwright.search.simplify import AS_GOOD, complexity, simplified
 from shardwright.space import Decision
+from shardwright.space.roles import Roles
 from shardwright.spmd import Entry, MeshShape, Places, State, keep_whole
 from small import MESHES, SMALL
 
@@ -274,3 +278,64 @@ def test_an_entry_without_effect_is_dropped_and_one_with_an_effect_is_not() -> N
     kept = simplified(scores, found, found.cost.step_seconds * 10)
     assert len(kept.lists[0]) < 2
     assert simplified(scores, found, 0.0) == found
+
+
+@cache
+def grouped_queries() -> Problem:
+    """Attention with three heads of keys and values, each for four of queries, and its optimizer."""
+
+    def bf16(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+    def loss(w: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        q, k, v = (jnp.einsum("btd,dkh->btkh", x, w[name]) for name in ("q", "k", "v"))
+        q = q.reshape(*x.shape[:2], 3, 4, 128)
+        scores = jax.nn.softmax(jnp.einsum("btkgh,bskh->bkgts", q, k).astype(jnp.float32)).astype(x.dtype)
+        out = jnp.einsum("bkgts,bskh->btkgh", scores, v).reshape(*x.shape[:2], -1) @ w["o"]
+        return jnp.sum(out.astype(jnp.float32) ** 2)
+
+    def step(w, m, v, x):
+        grads = jax.grad(loss)(w, x)
+        m = jax.tree.map(lambda m, g: 0.9 * m + g, m, grads)
+        v = jax.tree.map(lambda v, g: 0.9 * v + g * g, v, grads)
+        return jax.tree.map(lambda p, m, v: p - m / (jnp.sqrt(v) + 1e-6), w, m, v), m, v
+
+    w = {"q": bf16(512, 12, 128), "k": bf16(512, 3, 128), "v": bf16(512, 3, 128), "o": bf16(1536, 512)}
+    return Problem(sw.analyse(step, w, w, w, bf16(8, 1024, 512), donate=(0, 1, 2)), {"a": 2, "b": 4})
+
+
+def test_weights_in_equal_roles() -> None:
+    analysis = grouped_queries().analysis
+    paths = {argument.value: argument.path for argument in analysis.program.arguments}
+    found = {" ".join(sorted(paths[v] for v in values)) for values in Roles(analysis).equals}
+    assert found == {"m.k m.v v.k v.v w.k w.v", "m.q v.q w.q", "m.o v.o w.o"}
+
+
+def test_equal_roles_are_not_of_equal_shapes_alone() -> None:
+    def chain(ws, x):
+        return jnp.sum(jnp.sin(jnp.sin(x @ ws[0]) @ ws[1]))
+
+    assert Roles(sw.analyse(chain, [f32(64, 64)] * 2, f32(128, 64))).equals == ()
+
+
+def test_keys_and_values_are_sharded_alike_unless_the_difference_pays() -> None:
+    given = grouped_queries()
+    found, equals = given.search(AMPLE), Equals(given.costs, Roles(given.analysis).equals)
+    scores = Scores(given.costs, given.space.order, given.root, AMPLE)
+    assert equals.apart(scores, found.best.lists)  # the best is faster by a thousandth for it
+    for state in (found.simple, *found.few):
+        assert equals.apart(scores, state.lists) == 0
+    assert given.costs.evaluate(found.simple).step_seconds <= (1 + PAYS) * found.cost.step_seconds
+    best = Found(found.best.lists, found.cost)
+    assert made_alike(scores, given.space.actions, equals, best, found.cost.step_seconds) is best
+
+
+def test_what_is_kept_whole_as_small_is_not_one_of_two_that_are_equal() -> None:
+    def step(p, x):
+        grads = jax.grad(lambda p: jnp.sum(jnp.sin(x @ p["w"] * p["scale"] + p["bias"])))(p)
+        return jax.tree.map(jnp.subtract, p, grads)
+
+    # One of the two is less than half a hundredth of all, and both are more.
+    p = {"w": f32(300, 1024), "scale": f32(1024), "bias": f32(1024)}
+    whole, keepers = find_keepers(sw.analyse(step, p, f32(4096, 300)), ())
+    assert keepers.small is None and whole == ()

@@ -81,10 +81,8 @@ class _Sharing:
                 op.kind in IN_PLACE and self._may_overwrite(op.operands[0], o)
             ):
                 made, given = op.results[0], op.operands[0]
-                # As for a loop: a table of zeros that is written to is split as what comes out. But where devices write
-                # to the same places, each fills a table of its own, which is whole until they are added up.
-                split = program.free[given] and all(op.rule.sizes[f] == 1 for f in op.rule.reduction)
-                self._share(*((given, made) if split else (made, given)))
+                # As for a loop: a table of zeros has no sharding of its own.
+                self._share(*((given, made) if program.free[given] else (made, given)))
             else:
                 self._reuse(o)
         donated = self._donated()

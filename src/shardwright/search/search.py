@@ -11,6 +11,7 @@ from shardwright.analysis import Analysis
 from shardwright.cost import Cost, CostModel
 from shardwright.mcts import search as tree_search
 from shardwright.search.actions import Actions, find_actions
+from shardwright.search.alike import PAYS, Equals, made_alike
 from shardwright.search.improve import improve
 from shardwright.search.lists import replaced
 from shardwright.search.scores import BudgetOver, Enough, Found, Milestone, Scores
@@ -53,8 +54,9 @@ class Search:
 class Outcome:
     """The best state, the best few that fit (none, if the best does not), and how the search went.
 
-    ``simple`` is about as good as the best, no worse than what experts do, and simpler. ``front`` are the states met
-    that no other beats in both time and memory, fastest first, whether they fit or not; ``pinned`` is in all of them.
+    ``simple`` is about as good as the best, and simpler. In it and in the few, weights in equal roles are sharded alike
+    unless the difference pays: see ``alike``. ``front`` are the states met that no other beats in both time and memory,
+    fastest first, whether they fit or not; ``pinned`` is in all of them.
     """
 
     best: State
@@ -111,11 +113,17 @@ def find_state(
             raise
         ended = "interrupted"
     assert scores.best is not None
-    simple = _simplest(space, scores) if ended in ("converged", "exhausted") else scores.best
+    simple, best_few = scores.best, _few(scores, few)
+    if ended in ("converged", "exhausted"):
+        try:
+            simple = _alike(space, scores, _simplest(space, scores), scores.best)
+            best_few = list(dict.fromkeys(_alike(space, scores, found, found) for found in best_few))
+        except BudgetOver:
+            ended = "seconds"
     search = Search(
         scores.seconds, scores.evaluations, progress.simulations, tuple(scores.history), ended, space.actions
     )
-    states = tuple(scores.state(found.lists) for found in _few(scores, few))
+    states = tuple(scores.state(found.lists) for found in best_few)
     best, front = scores.state(scores.best.lists), tuple(scores.state(found.lists) for found in scores.front())
     return Outcome(best, scores.best.cost, states, scores.state(simple.lists), search, front, pinned)
 
@@ -208,6 +216,16 @@ def _simplest(space: Space, scores: Scores) -> Found:
     expert = min(experts, key=lambda f: (f.cost.step_seconds, complexity(f.lists), f.lists), default=shorter)
     as_good = expert.cost.step_seconds <= (1 + AS_GOOD) * best.cost.step_seconds
     return expert if as_good and complexity(expert.lists) < complexity(shorter.lists) else shorter
+
+
+def _alike(space: Space, scores: Scores, found: Found, best: Found) -> Found:
+    """A state in which weights in equal roles are sharded alike, unless the difference pays beside ``best``."""
+    equals = Equals(scores.costs, space.equals)
+    alike = made_alike(scores, space.actions, equals, found, (1 + PAYS) * best.cost.step_seconds)
+    if alike is found:
+        return found
+    shorter = simplified(scores, alike, (1 + SAME) * alike.cost.step_seconds)
+    return min(shorter, alike, key=lambda f: equals.apart(scores, f.lists))
 
 
 def _starts(scores: Scores) -> list[Found]:

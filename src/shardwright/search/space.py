@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from shardwright.analysis import Analysis
@@ -55,6 +56,7 @@ class Space:
         use_tactics: bool = True,
     ) -> None:
         self.whole = whole
+        self.equals = _equals(Roles(analysis))
         self.order = Order(costs.classes.places)
         entries = tuple(
             (*found, *_keeps(costs.classes.places, whole, keepers, pinned[axis] if pinned else ())) if found else ()
@@ -121,6 +123,14 @@ def find_keepers(analysis: Analysis, whole: tuple[frozenset[int], ...]) -> tuple
     return whole, Keepers(*numbers)
 
 
+def _equals(roles: Roles) -> tuple[frozenset[int], ...]:
+    """Weights in equal roles, where there are weights."""
+    try:
+        return roles.equals
+    except PinError:
+        return ()
+
+
 def _parameters(roles: Roles) -> frozenset[int]:
     """The parameters of a program that has optimizer state beside them."""
     try:
@@ -143,12 +153,13 @@ def _small(roles: Roles, most_bytes: float) -> frozenset[int]:
         return frozenset()
     size = {v: roles.analysis.program.values[v].bytes for v in weights}
     left = _SMALL * sum(size.values())
-    found = []
-    for v in sorted(weights, key=lambda v: (size[v], v)):
-        left -= size[v]
-        if left < 0 or size[v] > most_bytes:
+    found: list[int] = []
+    for each, same in groupby(sorted(weights, key=lambda v: (size[v], v)), key=size.__getitem__):
+        values = list(same)  # one of two that are equal is not kept without the other
+        left -= each * len(values)
+        if left < 0 or each > most_bytes:
             break
-        found.append(v)
+        found += values
     return _with_results(roles.analysis, found) if found else frozenset()
 
 

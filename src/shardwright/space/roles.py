@@ -114,6 +114,38 @@ class Roles:
         return tuple(w for w in self.weights if w in used)
 
     @cached_property
+    def equals(self) -> tuple[frozenset[int], ...]:
+        """Sets of weights in equal roles: of one shape and type, with the same groups or multiplied by the same.
+
+        A parameter has the groups of its optimizer state. The keys and the values of attention are products of the
+        same tensor, though the one is contracted afterwards and the other summed up.
+        """
+        program = self.analysis.program
+        first: dict[object, int] = {}
+        joined = {w: w for w in self.weights}
+
+        def home(w: int) -> int:
+            while joined[w] != w:
+                w = joined[w]
+            return w
+
+        def join(w: int, *role: object) -> None:
+            value = program.values[w]
+            other = first.setdefault((value.shape, value.dtype, *role), w)
+            joined[home(w)] = home(other)
+
+        for w in self.weights:
+            join(w, self.groups_of_arguments[w])
+        for op in program.ops:
+            for k, v in enumerate(op.operands if op.flops else ()):
+                if v in self.made_from:
+                    join(self.made_from[v], op.signature, k, *op.operands[:k], *op.operands[k + 1 :])
+        sets: dict[int, set[int]] = {}
+        for w in self.weights:
+            sets.setdefault(home(w), set()).add(w)
+        return tuple(frozenset(found) for found in sets.values() if len(found) > 1)
+
+    @cached_property
     def sequence(self) -> int | None:
         """A group that lies beside the batch in an argument and that weights lack, or that meets itself (attention)."""
         if any(c.consistent for c in self.analysis.groups[self.batch].conflicts):
