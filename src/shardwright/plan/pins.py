@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError, nearest
 from shardwright.ir.program import Argument
+from shardwright.search import Kept
 from shardwright.space import Decision, Whole, expand
 from shardwright.space.decisions import axis_number, find_group, path_matches
 from shardwright.spmd import MeshShape, Partitioned
@@ -104,14 +105,14 @@ def _other_side(
 
 def replicated(
     analysis: Analysis, mesh: MeshShape, replicate: Any, pins: Pin
-) -> tuple[dict[str, str], list[Decision | Whole]]:
+) -> tuple[Kept, list[Decision | Whole]]:
     """What stays whole: axes, each with the reason, and arguments as decisions.
 
     Raises ``PinError`` where a pin uses an axis, or shards an argument, that is to stay whole.
     """
     names = [replicate] if isinstance(replicate, str) else list(replicate or ())
     paths = [a.path for a in analysis.program.arguments]
-    axes = {name: f"replicate={name!r} keeps this axis unused" for name in names if name in mesh.names}
+    axes: Kept = {name: f"replicate={name!r} keeps this axis unused" for name in names if name in mesh.names}
     for pin in _flat(pins):
         used = [d for d in _one(analysis, mesh, pin) if isinstance(d, Decision) and d.axis in axes]
         if used:
@@ -132,12 +133,12 @@ def replicated(
     return axes, whole
 
 
-def decided(analysis: Analysis, mesh: MeshShape, pins: Pin) -> dict[tuple[str, int], str]:
+def decided(analysis: Analysis, mesh: MeshShape, pins: Pin) -> Kept:
     """What specs with dimensions that are open leave to no search: groups on axes, each with the reason.
 
     A dimension that such a spec decides must not come to lie on a further axis, and a group lies on it everywhere.
     """
-    out: dict[tuple[str, int], str] = {}
+    out: dict[str | tuple[str, int], str] = {}
     for pattern, spec in ((p, s) for pin in _flat(pins) if isinstance(pin, Mapping) for p, s in pin.items()):
         if _OPEN not in spec:
             continue
