@@ -1,6 +1,7 @@
 """A plan beside expert tactics: what each costs by itself, in order, and marked where it does not fit."""
 
 import json
+import sys
 
 import jax
 import pytest
@@ -117,3 +118,17 @@ def test_a_program_to_which_no_tactic_applies():
     x = jax.ShapeDtypeStruct((6,), "float32")
     comparison = sw.compare(sw.evaluate(lambda x: x + 1, x, mesh={"x": 4}, device="tpu-v5e"))
     assert [row.name for row in comparison.rows] == [OURS, REPLICATED]
+
+
+def test_on_many_axes_few_combinations_are_priced_and_the_best_is_among_them(monkeypatch):
+    """Of 625; on three axes none is left out that a search starts from."""
+    fn, args, donate = SMALL["language"]
+    plan = sw.evaluate(fn, *args, mesh=dict.fromkeys("abcd", 2), device="tpu-v5e", donate=donate)
+    module = sys.modules["shardwright.compare"]
+    priced = module._experts(plan)
+    monkeypatch.setattr(module, "_FEW_AXES", 4)
+    more = module._experts(plan)
+    assert len(priced) <= 64 < 160 < len(more)
+    assert min(cost.step_seconds for cost in priced.values()) == min(cost.step_seconds for cost in more.values())
+    names = [{tactic for choice in choices for tactic in choice.split("+")} - {""} for choices in priced]
+    assert all({tactic} in names for tactic in set.union(*names))

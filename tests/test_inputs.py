@@ -57,16 +57,31 @@ def test_numpy_numbers_are_budgets():
     assert sw.partition(product, *ARGS, seconds=np.float32(0), simulations=np.int64(0), **options)
 
 
-def test_a_spec_that_leaves_a_dimension_open_is_told_apart():
+def test_a_spec_that_leaves_a_dimension_open():
+    """What it says is obeyed; the dimension that is open is decided by the search."""
+
+    def wide(x, w):
+        return jnp.tanh(x @ w)
+
+    args = f32(64, 512), f32(512, 4096)
     options = {"mesh": {"data": 2, "model": 2}, "device": "tpu-v5e", "progress": False}
-    with pytest.raises(sw.PinError, match=r"leaves a dimension open.*\('data', 'x\[0\]'\)"):
-        sw.partition(product, *ARGS, pin={"x": P("data", P.UNCONSTRAINED)}, **options)
-    with pytest.raises(sw.PinError, match="leave it out"):
-        sw.evaluate(product, *ARGS, decisions={"x": P(P.UNCONSTRAINED)}, mesh={"data": 2})
-    with pytest.raises(sw.PinError, match="leaves a dimension open"):
-        sw.partition(product, *ARGS, pin={"x": P(("data",), P.UNCONSTRAINED)}, mesh=4, device="tpu-v5e", progress=False)
-    plan = sw.partition(product, *ARGS, pin=("data", "x[0]"), **options)  # as it says
-    assert "data" in plan.in_specs[0][0]
+    closed = sw.partition(wide, *args, pin={"w": P("data")}, **options)
+    assert closed.in_specs[1] == P("data")
+    plan = sw.partition(wide, *args, pin={"w": P("data", P.UNCONSTRAINED)}, **options)
+    assert plan.in_specs[1] == P("data", "model")
+    deep = f32(3, 2**20), f32(2**20, 3)
+    assert sw.partition(wide, *deep, **options).in_specs[1][0]
+    assert sw.partition(wide, *deep, pin={"w": P(None, P.UNCONSTRAINED)}, **options).in_specs[1] == P()
+    assert sw.partition(wide, *args, pin={"w": P(("data",), P.UNCONSTRAINED)}, **options | {"mesh": 4}).in_specs[1][0]
+
+
+def test_a_spec_that_leaves_a_dimension_open_clashes_by_what_it_decides():
+    open_one = {"x": P("data", P.UNCONSTRAINED)}
+    mesh = {"data": 2, "model": 2}
+    plan = sw.evaluate(product, *ARGS, decisions=[open_one, ("model", "x[1]")], mesh=mesh)
+    assert plan.in_specs[0] == P("data", "model")
+    with pytest.raises(sw.PinError, match=r"clashes with the pin \('model', 'x\[0\]'\)"):
+        sw.evaluate(product, *ARGS, decisions=[open_one, ("model", "x[0]")], mesh=mesh)
 
 
 def test_a_rule_for_a_custom_call_that_is_not_there():

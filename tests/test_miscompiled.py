@@ -293,3 +293,25 @@ def test_a_convolution_that_names_no_window(tmp_path):
     )
     (op,) = stablehlo_program(file).ops
     assert op.rule.records and op.rule.apart
+
+
+@pytest.mark.parametrize(("dimension", "stride"), [("x[0]", 1), ("x[1]", 1), ("x[1]", 2), ("x[2]", 1), ("w[2]", 1)])
+def test_a_convolution_whose_window_is_turned_around(tmp_path, dimension, stride):
+    """As files of other frameworks may have it; JAX turns the kernel instead."""
+    file = tmp_path / "reversed.mlir"
+    image, kernel, result = "tensor<4x16x8xf32>", "tensor<3x8x8xf32>", f"tensor<4x{16 // stride}x8xf32>"
+    window = f"{{stride = [{stride}], pad = [[{2 - stride}, 1]], lhs_dilate = [1], rhs_dilate = [1], reverse = [true]}}"
+    file.write_text(
+        f"func.func public @main(%x: {image}, %w: {kernel}) -> {result} {{\n"
+        f"  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {window} "
+        f"{{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({image}, {kernel}) -> {result}\n"
+        f"  return %0 : {result}\n}}\n"
+    )
+    module = sw.read_stablehlo(file)
+    plan = sw.evaluate(module, *module.args, mesh={"a": 4}, decisions=[("a", dimension)])
+
+    def turned(x, w):
+        pads = [(2 - stride, 1)]
+        return lax.conv_general_dilated(x, w[::-1], (stride,), pads, dimension_numbers=("NHC", "HIO", "NHC"))
+
+    assert max(differences(turned, module.args, plan)) < 1e-5

@@ -19,10 +19,18 @@ def read(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def told(row):
+    """What is known of a run, or of a plan."""
+    off = row.get("difference") if row["verdict"] == "wrong" else row.get("message")
+    return row["key"], row["jaxlib"], row["verdict"], off
+
+
 def test_a_pad_between_entries_is_wrong_where_its_operand_is_whole_and_the_table_knows(tmp_path):
     rows, page = tmp_path / "rows.jsonl", tmp_path / "page.md"
     only = "pad low=0 high=1 interior=1 14x6"
-    said = python("-m", "benchmarks.miscompiled", "--rows", str(rows), "--only", only, "--plans", "--write", str(page))
+    matrix = "-m", "benchmarks.miscompiled", "--only", only
+    anew = "--kept", str(tmp_path / "nothing")
+    said = python(*matrix, *anew, "--rows", str(rows), "--plans", "--write", str(page))
     plans = [row for row in read(rows) if row["key"].startswith("plan of ")]
     assert plans and {row["verdict"] for row in plans} == {"right"}
     found = [row for row in read(rows) if row not in plans]
@@ -32,8 +40,11 @@ def test_a_pad_between_entries_is_wrong_where_its_operand_is_whole_and_the_table
     assert f"of {len([r for r in found if r['verdict'] != 'right'])} runs that failed" in said
     assert "and 0 are allowed. Of those" in said
     assert "pad low=0 high=1 interior=1 14x6" in page.read_text()
-    (counts, case) = read(page.with_suffix(".jsonl"))
-    assert counts["runs"] == len(found) and case["case"] == only
+    kept, again = page.with_suffix(".jsonl"), tmp_path / "again.jsonl"
+    (counts, *cases) = read(kept)
+    assert counts["runs"] == len(found) and {case["case"] for case in cases} == {only}
+    python(*matrix, "--kept", str(kept), "--rows", str(again), "--no-run")
+    assert {told(row) for row in read(again)} == {told(row) for row in read(rows)}
 
 
 ABORTING = """

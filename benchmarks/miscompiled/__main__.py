@@ -12,27 +12,35 @@ have, or a plan is not right, the exit code is 1.
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from benchmarks.miscompiled import plans
 from benchmarks.miscompiled.cases import CASES, spread
 from benchmarks.miscompiled.check import judge
+from benchmarks.miscompiled.kept import recalled
 from benchmarks.miscompiled.page import Results, document, evidence, verdict
 from benchmarks.miscompiled.runner import read_rows, run_all
+
+KEPT = Path(__file__).parents[2] / "docs" / "benchmarks" / "miscompiled.jsonl"
 
 
 def main() -> int:
     """Run, hold against the table, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, required=True, help="JSON lines, to go on from and to add to")
+    parser.add_argument("--kept", type=Path, default=KEPT, help="what a rows file that is not there begins with")
     parser.add_argument("--only", default="", help="beginnings of the names of cases, separated by semicolons")
     parser.add_argument("--no-run", action="store_true", help="only look at the rows")
     parser.add_argument("--plans", action="store_true", help="ask Shardwright for plans of what failed, and run them")
-    parser.add_argument("--write", type=Path, help="Markdown file; the runs that failed go beside it as .jsonl")
+    parser.add_argument("--write", type=Path, help="Markdown file; what is kept of the runs goes beside it as .jsonl")
     options = parser.parse_args()
     beginnings = tuple(options.only.split(";"))
     cases = [case for case in CASES if case.name.startswith(beginnings)]
     chosen = [case.name for case in spread(cases)]
+    if not options.rows.exists() and options.kept.exists():
+        begun = recalled(options.kept.read_text(), cases)
+        options.rows.write_text("".join(json.dumps(row) + "\n" for row in begun))
     if not options.no_run:
         run_all(chosen, options.rows)
     if options.plans:

@@ -15,7 +15,7 @@ class Input:
     """A shape, a type, and what may stand in it.
 
     ``holds``: "distinct" (no zeros, no two alike), "indices" (from 0 up to ``below``, some twice), "positive definite",
-    "triangular", or "sizes" (counts that add up to ``below``).
+    "triangular", or "sizes" (counts that add up to ``below``, along the last dimension).
     """
 
     shape: tuple[int, ...]
@@ -28,8 +28,9 @@ class Input:
         if self.holds == "indices":
             return random.integers(0, self.below, self.shape).astype(self.dtype)
         if self.holds == "sizes":
-            cuts = np.sort(random.choice(np.arange(1, self.below), self.shape[0] - 1, replace=False))
-            return np.diff([0, *cuts, self.below]).astype(self.dtype)
+            inner = random.permuted(np.tile(np.arange(1, self.below), (*self.shape[:-1], 1)), axis=-1)
+            cuts = np.sort(inner[..., : self.shape[-1] - 1])
+            return np.diff(cuts, prepend=0, append=self.below).astype(self.dtype)
         if self.holds == "positive definite":
             half = random.normal(size=self.shape)
             return (half @ half.swapaxes(-1, -2) + self.shape[-1] * np.eye(self.shape[-1])).astype(self.dtype)
@@ -58,7 +59,8 @@ class Case:
     ``family`` heads its row of the page, ``op`` is its StableHLO name, ``attributes`` are words and numbers that tell
     the cases of a family apart. ``fn`` takes the op's operands and returns its results. ``focus``, where it is not
     empty, are dimensions of operands, as (operand, dimension): only splits of one of them are tried.
-    ``pairs``: whether factors are split in pairs as well.
+    ``pairs``: whether factors are split in pairs as well. ``platform`` is the one whose lowering has the op; it runs on
+    CPU all the same, as JAX lowers it there.
     """
 
     family: str
@@ -68,6 +70,7 @@ class Case:
     inputs: tuple[Input, ...]
     focus: tuple[tuple[int, int], ...] = ()
     pairs: bool = True
+    platform: str = "cpu"
 
     @property
     def name(self) -> str:

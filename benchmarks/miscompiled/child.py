@@ -22,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from benchmarks.miscompiled.case import Case
 from benchmarks.miscompiled.cases import BY_NAME
+from benchmarks.miscompiled.kept import row_of
 from benchmarks.miscompiled.splits import Run, Specs, runs
 
 Say = Callable[[dict[str, Any]], None]
@@ -53,7 +54,7 @@ def work(cases: Sequence[str], known: set[str], say: Say, only: str = "") -> Non
                 random = np.random.default_rng(0)
                 inputs = [i.draw(random) for i in case.inputs]
                 expected = [np.asarray(leaf) for leaf in jax.tree.leaves(jax.jit(case.fn)(*inputs))]
-            about = row(key, case, run)
+            about = row_of(case, run) | {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
             say({"start": about})
             begun = time.perf_counter()
             found = judged(expected, partial(execute, case, run, inputs))
@@ -71,24 +72,6 @@ def quick_options() -> dict[str, Any]:
             continue
         return options
     return _QUICK[-1]
-
-
-def row(key: str, case: Case, run: Run) -> dict[str, Any]:
-    """What a row says of a run before anything is known of it."""
-    return {
-        "key": key,
-        "case": case.name,
-        "family": case.family,
-        "op": case.op,
-        "attributes": case.attributes,
-        "shapes": [i.shape for i in case.inputs],
-        "mesh": run.mesh,
-        "devices": run.devices,
-        "where": run.where,
-        "even": run.even,
-        "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
-    }
 
 
 def judged(expected: list[np.ndarray], run: Callable[[], list[np.ndarray]]) -> dict[str, Any]:

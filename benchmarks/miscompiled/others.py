@@ -159,6 +159,32 @@ def products() -> Iterator[Case]:
         )
 
 
+def ragged_products() -> Iterator[Case]:
+    """Rows in groups, each with a matrix of its own: groups of rows, of what is summed, and of the batch.
+
+    XLA has no code for the op on CPU, so what runs is what JAX puts in its place there: masks and a product.
+    """
+    of_rows = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), [0], [0])
+    of_sums = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), [0], [])
+    of_batch = lax.RaggedDotDimensionNumbers((((2,), (1,)), ((0,), (0,))), [0], [])
+    in_batches = lax.RaggedDotDimensionNumbers((((2,), (2,)), ((0,), (1,))), [1], [0])
+    for rows, summed, columns, batch in ((16, 8, 24, 8), (14, 13, 11, 7)):
+        for mode, numbers, a, b, counts in (
+            ("rows", of_rows, (rows, summed), (4, summed, columns), (4,)),
+            ("sums", of_sums, (rows, summed), (rows, columns), (4,)),
+            ("batch", of_batch, (rows, 6, summed), (rows, summed, columns), (4,)),
+            ("rows in batches", in_batches, (batch, rows, summed), (4, batch, summed, columns), (batch, 4)),
+        ):
+            yield Case(
+                "ragged_dot",
+                "ragged_dot",
+                {"groups of": mode},
+                lambda x, y, n, numbers=numbers: lax.ragged_dot_general(x, y, n, numbers, precision="highest"),
+                (Input(a), Input(b), Input(counts, "int32", "sizes", rows)),
+                platform="tpu",
+            )
+
+
 def reductions() -> Iterator[Case]:
     """Sums, maxima, products, of one and of several operands."""
     for name, fn in (("sum", jnp.sum), ("max", jnp.max), ("prod", jnp.prod)):
@@ -434,5 +460,5 @@ def control() -> Iterator[Case]:
 
 def all_cases() -> Iterator[Case]:
     """In the order of the page."""
-    for cases in (elementwise, shapes, products, reductions, indexing, sorts, algebra, control):
+    for cases in (elementwise, shapes, products, ragged_products, reductions, indexing, sorts, algebra, control):
         yield from cases()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ import shardwright as sw
 from benchmarks.miscompiled.cases import CASES
 from benchmarks.miscompiled.check import Judged
 from benchmarks.miscompiled.child import NOT_FINITE
+from benchmarks.miscompiled.kept import PLAN, kept
 from shardwright.compiler.miscompiled import TABLE
 
 Row = dict[str, Any]
@@ -38,7 +38,7 @@ class Results:
         for row in rows:
             if row["key"] in by_key:
                 matrix.setdefault(row["jaxlib"], {})[row["key"]] = row
-            elif row["key"].startswith("plan of "):
+            elif row["key"].startswith(PLAN):
                 plans.setdefault(row["jaxlib"], {})[row["key"]] = row
         return cls(
             *({lib: list(found[lib].values()) for lib in sorted(found, key=_version)} for found in (matrix, plans)),
@@ -72,8 +72,8 @@ compared with those of the same function on one device; the inputs have no zeros
 
 {runs}
 
-Every run is a line in a file that is gone on from: `{made_by} --rows rows.jsonl` in the environment of
-another jaxlib adds its columns here.
+`docs/benchmarks/miscompiled.jsonl` has the runs that failed and the cases that were run to their end: `{made_by}
+--rows rows.jsonl` goes on from there, and in the environment of another jaxlib adds its columns here.
 
 {kinds}
 
@@ -91,7 +91,7 @@ nothing is said), and the mesh.
 {verdict}
 
 {today}, shardwright {version}. Made by `{made_by} --rows rows.jsonl --plans --write
-docs/benchmarks/miscompiled.md`; the runs that failed are in `docs/benchmarks/miscompiled.jsonl`, by case.
+docs/benchmarks/miscompiled.md`.
 """
 
 ASKED = """\
@@ -221,15 +221,6 @@ def verdict(results: Results) -> list[str]:
 
 
 def evidence(results: Results) -> str:
-    """The runs that failed as JSON lines: a case each, with its runs by verdict, for every jaxlib."""
-    lines = []
-    for lib, rows in results.matrix.items():
-        counts = Counter(r["verdict"] for r in rows)
-        lines.append({"jaxlib": lib, "jax": rows[0]["jax"], "runs": len(rows), **counts})
-    for lib in results.matrix:
-        cases: dict[str, dict[str, list[str]]] = {}
-        for row in results.failed(lib):
-            run = row["key"].partition(" | ")[2]
-            cases.setdefault(row["case"], {}).setdefault(row["verdict"], []).append(run)
-        lines += [{"jaxlib": lib, "case": case, **found} for case, found in cases.items()]
-    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    """What is kept of the runs."""
+    every = Counter(key.partition(" | ")[0] for key in results.judged)
+    return kept(results.matrix, results.plans, every)

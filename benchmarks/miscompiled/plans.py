@@ -19,6 +19,7 @@ import shardwright as sw
 from benchmarks.miscompiled.case import Case
 from benchmarks.miscompiled.cases import BY_NAME
 from benchmarks.miscompiled.child import Say, judged, quick_options
+from benchmarks.miscompiled.kept import PLAN
 
 ALONE, TOGETHER = {"a": 4}, {"a": 2, "b": 2}
 
@@ -53,7 +54,7 @@ def work(cases: Sequence[str], known: set[str], say: Say, only: str = "") -> Non
         for mesh, chosen in decisions(case):
             words = ", ".join(f"{axis}: {dimension}" for axis, dimension in chosen)
             about = {
-                "key": f"plan of {name} | {words}",
+                "key": f"{PLAN}{name} | {words}",
                 "case": name,
                 "family": case.family,
                 "mesh": mesh,

@@ -27,8 +27,8 @@ Work = Callable[..., None]
 
 BATCH = 40
 """Cases to a process: what XLA keeps of programs that were compiled is gone with it."""
-PATIENCE_SECONDS = 40.0
-"""For one run; collectives that wait for one another would wait for ever."""
+PATIENCE_SECONDS = 300.0
+"""For one run, on a machine that may be busy; collectives that wait for one another would wait for ever."""
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

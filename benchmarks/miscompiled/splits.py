@@ -65,7 +65,7 @@ def operation(case: Case, *, allowed: bool = False) -> tuple[Any, Any]:
     """The program of a case, and its op; ``allowed``: with the table's word on what may be split, else without."""
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in case.inputs]
     with nullcontext() if allowed else mock.patch("shardwright.ir.classes.forbid", lambda _: Forbidden()):
-        program = sw.analyse(case.fn, *shapes, platform="cpu").program
+        program = sw.analyse(case.fn, *shapes, platform=case.platform).program
     found = [op for op in program.ops if op.kind == case.op]
     if not found or program.unused_arguments:
         raise SystemExit(

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
+import shardwright as sw
 from benchmarks.miscompiled.case import Case, Input
 
 LAYOUTS = {
@@ -98,6 +104,7 @@ def convolutions() -> Iterator[Case]:
             )
     yield from grouped()
     yield from batch_grouped()
+    yield from with_reversed_windows()
 
 
 def on_images() -> Iterator[Case]:
@@ -161,6 +168,46 @@ def batch_grouped() -> Iterator[Case]:
             batch_groups=groups,
             pairs=False,
         )
+
+
+def with_reversed_windows() -> Iterator[Case]:
+    """Windows that are turned around, which files of other frameworks may have; JAX turns the kernel instead."""
+    for layout, kernel in product(("NWC", "CWN"), (1, 3)):
+        yield reversed_window(convolution("", layout=layout, kernel=kernel))
+    for groups, batch_groups in ((4, 1), (16, 1), (1, 4)):
+        yield reversed_window(convolution("", batch=16, groups=groups, batch_groups=batch_groups, pairs=False))
+    for kernel, stride, dilate, (padding, size) in product(
+        (2, 3), (1, 2), ((1, 1), (2, 1), (1, 2)), ((SAME, 14), ((2, 1), 16))
+    ):
+        yield reversed_window(
+            convolution(
+                "",
+                size=size,
+                features=(3, 5),
+                batch=1,
+                kernel=kernel,
+                stride=stride,
+                dilate=dilate,
+                padding=padding,
+                focus="W",
+                pairs=False,
+            )
+        )
+
+
+def reversed_window(case: Case) -> Case:
+    """The same convolution with its window turned around: written as StableHLO, and read again."""
+
+    @cache
+    def module() -> sw.StableHLO:
+        shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in case.inputs]
+        text = jax.jit(case.fn).lower(*shapes).as_text()
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "reversed.mlir"
+            file.write_text(text.replace("reverse = [false]", "reverse = [true]"))
+            return sw.read_stablehlo(file)
+
+    return replace(case, family="convolution, reversed window", fn=lambda x, k: module()(x, k)[0])
 
 
 def pads() -> Iterator[Case]:
@@ -272,6 +319,7 @@ def reduce_windows() -> Iterator[Case]:
                 focus=((0, 1),),
                 pairs=padding == SAME and stride == 2,
             )
+    yield from of_two_operands()
     for size, batch in ((16, 8), (13, 14)):
         for name, fn in (("cumsum", lax.cumsum), ("cummax", lax.cummax), ("cumlogsumexp", lax.cumlogsumexp)):
             for reverse in (False, True):
@@ -282,6 +330,26 @@ def reduce_windows() -> Iterator[Case]:
                     lambda x, fn=fn, reverse=reverse: fn(x, axis=1, reverse=reverse),
                     (Input((batch, size)),),
                 )
+
+
+def of_two_operands() -> Iterator[Case]:
+    """The largest entry of each window, and what stands at its place in another tensor."""
+
+    def larger(a: Any, b: Any) -> Any:
+        first = a[0] > b[0]
+        return lax.select(first, a[0], b[0]), lax.select(first, a[1], b[1])
+
+    for window, stride, dilate, size in product((2, 3), (1, 2), ((1, 1), (2, 1), (1, 2)), (16, 14)):
+        config = _window(window, stride, dilate, SAME)
+        yield Case(
+            "reduce_window, two operands",
+            "reduce_window",
+            {"window": window, "stride": stride, "dilate": dilate},
+            lambda x, y, config=config: lax.reduce_window((x, y), (-jnp.inf, jnp.int32(0)), larger, **config),
+            (Input((6, size)), Input((6, size), "int32")),
+            focus=((0, 1),),
+            pairs=stride == 2,
+        )
 
 
 def select_and_scatters() -> Iterator[Case]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -18,7 +19,8 @@ from shardwright.cost import Cost, CostModel
 from shardwright.cost.present import human_seconds
 from shardwright.plan import Plan
 from shardwright.plan.present import exact_bytes
-from shardwright.search.warm import combinations, tactics_by_axis
+from shardwright.search.lists import Lists
+from shardwright.search.warm import all_combined, combinations, tactics_by_axis
 from shardwright.space import TACTICS, Decisions, resolve
 from shardwright.spmd import Entry, State, keep_whole
 
@@ -35,6 +37,8 @@ stored in parts over those that share a sequence."""
 _CHOICES = (*TACTICS, *_TOGETHER, "")
 """For an axis. Of two combinations that cost the same, the batch stands on the first axis: so are meshes written."""
 _SAME = 0.005
+_FEW_AXES = 3
+"""On meshes of so many axes, all that a search starts from is priced, however much it is."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +114,20 @@ def compare(plan: Plan) -> Comparison:
     """
     with collector_paused():
         mine = _row(OURS, plan.estimate_cost, plan.memory_bytes, ours=True)
-        found = [(choices, _row(_label(plan, choices), cost, plan.memory_bytes)) for choices, cost in _experts(plan)]
+        found = [
+            (choices, _row(_label(plan, choices), cost, plan.memory_bytes)) for choices, cost in _experts(plan).items()
+        ]
     others = sorted({*_chosen(found)}, key=lambda row: (*_rank(row), row.name))
     program = plan.analysis.program.name
     return Comparison(program, plan.mesh, plan.device.name, plan.memory_bytes, (mine, *others))
 
 
-def _experts(plan: Plan) -> Iterator[tuple[tuple[str, ...], Cost]]:
-    """Every combination of one choice of tactics an axis: their names and what they cost."""
+Choices = tuple[str, ...]
+"""For each axis the tactics that stand on it, joined by "+"."""
+
+
+def _experts(plan: Plan) -> Mapping[Choices, Cost]:
+    """Combinations of one choice of tactics an axis, and what they cost."""
     analysis, mesh = plan.analysis, plan.partitioned.mesh
     whole = list(plan.partitioned.state.whole)
     tactics: list[dict[str, tuple[Entry, ...]]] = []
@@ -128,8 +138,56 @@ def _experts(plan: Plan) -> Iterator[tuple[tuple[str, ...], Cost]]:
     costs = plan.costs
     if len(whole) > len(plan.partitioned.state.whole):
         costs = CostModel(plan.partitioned.places, mesh, plan.device, tuple(whole))
-    for names, lists in combinations(tactics):
-        yield names, costs.evaluate(State(lists, tuple(whole)))
+
+    def price(lists: Lists) -> Cost:
+        return costs.evaluate(State(lists, tuple(whole)))
+
+    if len(tactics) <= _FEW_AXES or all_combined(tactics):
+        return {names: price(lists) for names, lists in combinations(tactics)}
+    return _sought(tactics, price, plan.memory_bytes)
+
+
+def _sought(
+    tactics: Sequence[Mapping[str, tuple[Entry, ...]]], price: Callable[[Lists], Cost], limit_bytes: int
+) -> Mapping[Choices, Cost]:
+    """On a mesh of many axes, what may stand in the table; it is a small part of all that could be combined.
+
+    A tactic stands on all axes, and on all but one. Then the best two of these stand beside every other choice, one of
+    both on the second axis, which is neither the slowest nor the fastest, and the other on the rest. The best of each
+    tactic's combinations is tried with another axis in the place of the second, and the best of all with another tactic
+    on each of its axes.
+    """
+    known = list(dict.fromkeys(name for found in tactics for name in found))
+    single = [choice for choice in known if "+" not in choice]
+    axes = range(len(tactics))
+    costs: dict[Choices, Cost] = {}
+
+    def cost(wanted: Iterable[str]) -> Choices:
+        names = tuple(name if name in found else "" for name, found in zip(wanted, tactics, strict=True))
+        if names not in costs:
+            costs[names] = price(tuple(found[name] if name else () for name, found in zip(names, tactics, strict=True)))
+        return names
+
+    def on(axis: int, one: str, rest: str) -> Choices:
+        return cost(one if a == axis else rest for a in axes)
+
+    def rank(names: Choices) -> tuple[bool, float]:
+        return _rank(_row("", costs[names], limit_bytes))
+
+    on_all = {choice: on(0, choice, choice) for choice in ("", *known)}
+    for choice, axis in product(single, axes):
+        on(axis, "", choice)
+    best = sorted(single, key=lambda choice: rank(on_all[choice]))[:2]
+    pairs = [pair for one, other in product(best, known) if one != other for pair in ((one, other), (other, one))]
+    for tactic in single:
+        having = [pair for pair in pairs if tactic in "+".join(pair).split("+")]
+        one, rest = min(having, key=lambda pair: rank(on(1, *pair)))
+        for axis in axes:
+            on(axis, one, rest)
+    fastest = min(costs, key=rank)
+    for choice, axis in product(single, axes):
+        cost(choice if a == axis else name for a, name in enumerate(fastest))
+    return costs
 
 
 def _entries(plan: Plan, axis: int, decisions: Decisions, whole: list[frozenset[int]]) -> tuple[Entry, ...]:

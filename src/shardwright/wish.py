@@ -12,8 +12,8 @@ from shardwright._collector import collector_paused
 from shardwright.cost import Cost, CostModel
 from shardwright.devices import Device
 from shardwright.errors import PlanError
-from shardwright.plan.pins import as_decisions, replicated
-from shardwright.search import Glance, Keepers, Outcome, find_keepers, find_state
+from shardwright.plan.pins import as_decisions, decided, replicated
+from shardwright.search import Glance, Keepers, Kept, Outcome, find_keepers, find_state
 from shardwright.space import implied_decisions, resolve
 from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced
@@ -82,10 +82,10 @@ class Wish:
         )
         return (State(lists, pinned.whole),)
 
-    def _start(self, traced: Traced, mesh: MeshShape) -> tuple[State, Keepers, dict[str, str]]:
-        """What is decided already, what the search may keep whole, and the axes that it must not touch."""
+    def _start(self, traced: Traced, mesh: MeshShape) -> tuple[State, Keepers, Kept]:
+        """What is decided already, what the search may keep whole, and what it must not touch."""
         analysis = traced.analysis
         kept_axes, kept_arguments = replicated(analysis, mesh, self.replicate, self.pin)
         start = resolve(analysis, mesh, as_decisions(analysis, mesh, [kept_arguments, self.pin]))
         whole, keepers = find_keepers(analysis, start.whole)
-        return State(start.lists, whole), keepers, dict(kept_axes)
+        return State(start.lists, whole), keepers, {**kept_axes, **decided(analysis, mesh, self.pin)}

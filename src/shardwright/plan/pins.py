@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError, nearest
 from shardwright.ir.program import Argument
+from shardwright.search import Kept
 from shardwright.space import Decision, Whole, expand
 from shardwright.space.decisions import axis_number, find_group, path_matches
 from shardwright.spmd import MeshShape, Partitioned
@@ -17,6 +18,8 @@ from shardwright.spmd import MeshShape, Partitioned
 Pin = Any
 """A ``Decision``, ``Whole``, ``(axis, dimension)``, ``(axis, dimension, sides)``, ``"tactic:axis"``, or a mapping from
 argument paths to ``PartitionSpec``; or a list of these."""
+_OPEN = PartitionSpec.UNCONSTRAINED
+"""The entry of a spec for a dimension that it leaves to the search."""
 
 
 def as_decisions(analysis: Analysis, mesh: MeshShape, pins: Pin) -> list[Decision | Whole]:
@@ -56,8 +59,8 @@ def check_specs(partitioned: Partitioned, pins: Pin) -> None:
                 if not path_matches(pattern, argument.path):
                     continue
                 have = [tuple(names[a] for a in axes) for axes in partitioned.values[argument.value]]
-                want = [_axes(entry) for entry in spec]
-                want += [()] * (len(have) - len(want))
+                entries = [*spec, *[None] * (len(have) - len(spec))]
+                want = [h if entry is _OPEN else _axes(entry) for h, entry in zip(have, entries, strict=True)]
                 if have != want:
                     other = _other_side(partitioned, flat, (pattern, spec), argument, have, want)
                     raise PinError(
@@ -100,16 +103,14 @@ def _other_side(
     return "the other pins"
 
 
-def replicated(
-    analysis: Analysis, mesh: MeshShape, replicate: Any, pins: Pin
-) -> tuple[dict[str, str], list[Decision | Whole]]:
+def replicated(analysis: Analysis, mesh: MeshShape, replicate: Any, pins: Pin) -> tuple[Kept, list[Decision | Whole]]:
     """What stays whole: axes, each with the reason, and arguments as decisions.
 
     Raises ``PinError`` where a pin uses an axis, or shards an argument, that is to stay whole.
     """
     names = [replicate] if isinstance(replicate, str) else list(replicate or ())
     paths = [a.path for a in analysis.program.arguments]
-    axes = {name: f"replicate={name!r} keeps this axis unused" for name in names if name in mesh.names}
+    axes: Kept = {name: f"replicate={name!r} keeps this axis unused" for name in names if name in mesh.names}
     for pin in _flat(pins):
         used = [d for d in _one(analysis, mesh, pin) if isinstance(d, Decision) and d.axis in axes]
         if used:
@@ -128,6 +129,25 @@ def replicated(
                 raise PinError(f"the pin {pattern!r}: {spec} shards {clash}, which replicate={name!r} keeps whole.")
         whole += [Whole(axis, name) for axis in mesh.names]
     return axes, whole
+
+
+def decided(analysis: Analysis, mesh: MeshShape, pins: Pin) -> Kept:
+    """What specs with dimensions that are open leave to no search: groups on axes, each with the reason.
+
+    A dimension that such a spec decides must not come to lie on a further axis, and a group lies on it everywhere.
+    """
+    out: dict[str | tuple[str, int], str] = {}
+    for pattern, spec in ((p, s) for pin in _flat(pins) if isinstance(pin, Mapping) for p, s in pin.items()):
+        if _OPEN not in spec:
+            continue
+        others = [name for name in mesh.names if not any(name in _axes(entry) for entry in spec)]
+        for argument in analysis.program.arguments:
+            if path_matches(pattern, argument.path):
+                for d, colour in enumerate(analysis.colours.of_value(argument.value).tolist()):
+                    if colour >= 0 and (d >= len(spec) or spec[d] is not _OPEN):
+                        reason = f"the pin {pattern!r}: {spec} decides {argument.path}[{d}]"
+                        out |= dict.fromkeys(((name, analysis.group_of[colour]) for name in others), reason)
+    return out
 
 
 def _flat(pins: Pin) -> list[Any]:
@@ -167,13 +187,6 @@ def _from_spec(analysis: Analysis, mesh: MeshShape, pattern: str, spec: Any) -> 
         raise PinError(
             f"no argument matches the pin {pattern!r}{nearest(pattern, [a.path for a in program.arguments])}."
         )
-    if PartitionSpec.UNCONSTRAINED in spec:
-        decided = [(name, f"{pattern}[{d}]") for d, entry in enumerate(spec) for name in _axes(entry)]
-        instead = f"pin what is decided by itself ({', '.join(map(repr, decided))})" if decided else "leave it out"
-        raise PinError(
-            f"the pin {pattern!r}: {spec} leaves a dimension open, but a spec decides all of an argument; {instead}, "
-            "and the search decides the rest."
-        )
     out: list[Decision | Whole] = []
     used = {name for entry in spec for name in _axes(entry)}
     for argument in found:
@@ -189,11 +202,12 @@ def _from_spec(analysis: Analysis, mesh: MeshShape, pattern: str, spec: Any) -> 
                         f"the pin {pattern!r}: {spec} splits {argument.path}[{d}] of {shape[d]} into {ways}."
                     )
                 out.append(Decision(name, f"{argument.path}[{d}]"))
-        out.extend(Whole(name, argument.path) for name in mesh.names if name not in used)
+        if _OPEN not in spec:
+            out.extend(Whole(name, argument.path) for name in mesh.names if name not in used)
     return out
 
 
 def _axes(entry: Any) -> tuple[str, ...]:
-    if entry is None or entry is PartitionSpec.UNCONSTRAINED:
+    if entry is None or entry is _OPEN:
         return ()
     return (entry,) if isinstance(entry, str) else tuple(entry)

@@ -1,6 +1,6 @@
 """The search: from what there is to decide to the best state under a memory limit."""
 
-from shardwright.search.actions import Actions, Pruned, find_actions
+from shardwright.search.actions import Actions, Kept, Pruned, find_actions
 from shardwright.search.glance import Glance
 from shardwright.search.scores import Milestone
 from shardwright.search.search import Outcome, Search, find_state
@@ -12,6 +12,7 @@ __all__ = [
     "Actions",
     "Glance",
     "Keepers",
+    "Kept",
     "Milestone",
     "Outcome",
     "Pruned",

@@ -20,6 +20,10 @@ out. What it could save is less than the cost model can tell."""
 _MOST_RESOLUTIONS = 8
 
 
+Kept = Mapping[str | tuple[str, int], str]
+"""Axes, and groups on an axis, that a search must not touch, and why."""
+
+
 @dataclass(frozen=True)
 class Pruned:
     """A dimension that the search leaves alone on an axis, and why."""
@@ -54,11 +58,12 @@ def find_actions(
     analysis: Analysis,
     mesh: MeshShape,
     *,
-    kept: Mapping[str, str] | None = None,
+    kept: Kept | None = None,
     matters: float = _MATTERS,
     places: Places | None = None,
 ) -> Actions:
-    """All actions on a program, whose ``places`` may be known. ``kept`` are axes that must stay unused, and why."""
+    """All actions on a program, whose ``places`` may be known. ``kept`` is what must not be touched."""
+    kept = kept or {}
     weight = _weights(analysis)
     inside = (places or Places(analysis)).padded_groups
     entries: list[tuple[Entry, ...]] = []
@@ -66,7 +71,8 @@ def find_actions(
     for axis, size in zip(mesh.names, mesh.sizes, strict=True):
         found: list[Entry] = []
         for g, described in enumerate(analysis.descriptions):
-            reason = (kept or {}).get(axis) or _reason(described.sizes, size, weight[g], matters, g in inside)
+            told = kept.get(axis) or kept.get((axis, g))
+            reason = told or _reason(described.sizes, size, weight[g], matters, g in inside)
             if reason:
                 pruned.append(Pruned(axis, described.name, reason))
             else:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwright.analysis import Analysis
 from shardwright.cost import Cost, CostModel
-from shardwright.search.actions import find_actions
+from shardwright.search.actions import Kept, find_actions
 from shardwright.search.improve import improve
 from shardwright.search.scores import BudgetOver, Found, Scores
 from shardwright.search.space import Keepers, Space
@@ -32,7 +32,7 @@ class Glance:
         pinned: State,
         limit_bytes: int,
         keepers: Keepers,
-        kept: Mapping[str, str],
+        kept: Kept,
         *,
         deadline: float,
     ) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shardwright.analysis import Analysis
 from shardwright.cost import Cost, CostModel
 from shardwright.mcts import search as tree_search
-from shardwright.search.actions import Actions, find_actions
+from shardwright.search.actions import Actions, Kept, find_actions
 from shardwright.search.alike import PAYS, Equals, made_alike
 from shardwright.search.improve import improve
 from shardwright.search.lists import replaced
@@ -75,7 +75,7 @@ def find_state(
     limit_bytes: int,
     *,
     keepers: Keepers = NO_KEEPERS,
-    kept: Mapping[str, str] | None = None,
+    kept: Kept | None = None,
     seconds: float | None = None,
     simulations: int | None = None,
     seed: int = 0,

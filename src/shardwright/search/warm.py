@@ -47,7 +47,7 @@ def combinations(tactics: Sequence[Mapping[str, tuple[Entry, ...]]]) -> Iterator
     """
     choices: list[dict[str, tuple[Entry, ...]]] = [{"": (), **found} for found in tactics]
     chosen: Iterable[tuple[str, ...]] = product(*choices)
-    if math.prod(map(len, choices)) > _MOST_COMBINATIONS:
+    if not all_combined(tactics):
         known = list(dict.fromkeys(name for found in choices for name in found))
         chosen = dict.fromkeys(
             tuple(one if a == axis else rest for a in range(len(choices)))
@@ -57,3 +57,8 @@ def combinations(tactics: Sequence[Mapping[str, tuple[Entry, ...]]]) -> Iterator
     for names in chosen:
         if all(name in found for name, found in zip(names, choices, strict=True)):
             yield names, tuple(found[name] for name, found in zip(names, choices, strict=True))
+
+
+def all_combined(tactics: Sequence[Mapping[str, tuple[Entry, ...]]]) -> bool:
+    """Whether ``combinations`` of these are all that there are."""
+    return math.prod(len({"", *found}) for found in tactics) <= _MOST_COMBINATIONS

@@ -52,6 +52,8 @@ class Assignment(NamedTuple):
         return reduced(self.results[result], self.partial, wanted)
 
 
+_Lie = tuple[Sharding, tuple[int, ...]]
+"""How a tensor of an op lies in one of the ways to run it, and the axes over which it is a partial sum."""
 _Around = tuple[tuple[Sharding, ...], tuple[Sharding, ...], tuple[bool, ...]]
 """How an op's operands lie and its results must, and which operands are free."""
 
@@ -102,10 +104,12 @@ class Ways:
         factors: int,
         outlook: Outlook,
         rounding: Sequence[float],
-        columns: Sequence[bool] = (),
-        own_seconds: Sequence[float] = (),
+        columns: Sequence[bool],
+        known: dict[tuple[int, Sharding], dict[_Lie, float]],
+        own_seconds: Sequence[float],
     ) -> None:
         self.ways = ways
+        self.known = known
         self.own_seconds = own_seconds
         self.outlook = outlook
         self.shapes = [shape for shape, _ in shapes]
@@ -120,7 +124,7 @@ class Ways:
         self.moved: dict[tuple[int, Sharding], NDArray[np.float64]] = {}
         self.weighed: dict[_Around, _Weighed] = {}
         self._inside: dict[tuple[int, tuple[int, ...]], NDArray[np.bool_]] = {}
-        self._distinct: dict[int, tuple[list[int], NDArray[np.intp]]] = {}
+        self._distinct: dict[int, tuple[dict[_Lie, int], NDArray[np.intp]]] = {}
         self.allowed: dict[tuple[tuple[int, ...], ...], NDArray[np.intp] | None] = {}
 
     def among(self, candidates: tuple[tuple[int, ...], ...]) -> NDArray[np.intp] | None:
@@ -141,18 +145,19 @@ class Ways:
             known = self._inside[axis, factors] = usable[self.factors[:, axis]]
         return known
 
-    def distinct(self, t: int) -> tuple[list[int], NDArray[np.intp]]:
-        """The numbers of ways that differ in a tensor, and for each of the ways which of them it is like."""
+    def distinct(self, t: int) -> tuple[dict[_Lie, int], NDArray[np.intp]]:
+        """How a tensor lies, each with the first of the ways that has it so, and which of these every way has."""
         if t not in self._distinct:
             count = len(self.ways[0].operands)
-            numbers: dict[object, int] = {}
-            of_way, first = [], []
+            numbers: dict[_Lie, int] = {}
+            first: dict[_Lie, int] = {}
+            of_way = []
             for w, way in enumerate(self.ways):
-                key = way.operands[t] if t < count else (way.results[t - count], way.partial)
-                if key not in numbers:
-                    numbers[key] = len(numbers)
-                    first.append(w)
-                of_way.append(numbers[key])
+                lie = (way.operands[t], ()) if t < count else (way.results[t - count], way.partial)
+                if lie not in numbers:
+                    numbers[lie] = len(numbers)
+                    first[lie] = w
+                of_way.append(numbers[lie])
             self._distinct[t] = first, np.array(of_way)
         return self._distinct[t]
 
@@ -165,7 +170,9 @@ class Assigner:
         self._all_ways: dict[tuple[int, Outlook], Ways | None] = {}
         self._some_ways: dict[tuple[int, Outlook, tuple[tuple[int, ...], ...]], Ways] = {}
         self._each_way: dict[tuple[int, tuple[int, ...]], Way] = {}
+        self._known: dict[tuple[int, Outlook], dict[tuple[int, Sharding], dict[_Lie, float]]] = {}
         self._lines: dict[_Change, tuple[float, float]] = {}
+        self._samples: dict[tuple[Move, int], float] = {}
         self._moves: dict[tuple[float, _Change], tuple[tuple[Move, ...], float]] = {}
 
     def assign(self, op: Op, problem: Problem, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Assignment:
@@ -264,6 +271,7 @@ class Assigner:
                 for t, (_, dtype) in enumerate(shapes)
             ],
             _columns(op.rule) if outlook.product else (),
+            self._known.setdefault((shape_class, outlook), {}),
             [sum(self.prices.move_seconds(move._replace(sharers=outlook.sharers)) for move in way.own) for way in ways]
             if op.kind in COLLECTIVES
             else (),
@@ -271,23 +279,26 @@ class Assigner:
 
     def _seconds(self, ways: Ways, t: int, count: int, sharding: Sharding) -> NDArray[np.float64]:
         """Of moving a tensor that lies, or must lie, in this way, for each of the ways."""
-        known = self._lines
+        known = ways.known.setdefault((t, sharding), {})
         first, like = ways.distinct(t)
-        out = []
-        for way in [ways.ways[number] for number in first]:
-            change = (
-                _before(sharding, way.operands[t], ways.rounding[t])
-                if t < count
-                else _after(way, ways.outlook, t - count, sharding)
-            )
-            if change.have == change.want and not change.partial:
-                out.append(0.0)
-            else:
-                start, slope = known.get(change) or self._line(change)
-                out.append(start + slope * self._size(ways, t, change))
-                if t >= count and ways.outlook.product:
-                    out[-1] += self._loop_seconds(ways, t, way, sharding)
-        return np.array(out)[like]
+        for lie, number in first.items():
+            if lie not in known:
+                known[lie] = self._seconds_in(ways, ways.ways[number], t, count, sharding)
+        return np.array([known[lie] for lie in first])[like]
+
+    def _seconds_in(self, ways: Ways, way: Way, t: int, count: int, sharding: Sharding) -> float:
+        change = (
+            _before(sharding, way.operands[t], ways.rounding[t])
+            if t < count
+            else _after(way, ways.outlook, t - count, sharding)
+        )
+        if change.have == change.want and not change.partial:
+            return 0.0
+        start, slope = self._lines.get(change) or self._line(change)
+        seconds = start + slope * self._size(ways, t, change)
+        if t >= count and ways.outlook.product:
+            seconds += self._loop_seconds(ways, t, way, sharding)
+        return seconds
 
     def _loop_seconds(self, ways: Ways, t: int, way: Way, want: Sharding) -> float:
         """Of making a product a loop, which is done if all of its partial sums are scattered along new dimensions."""
@@ -304,9 +315,18 @@ class Assigner:
 
     def _line(self, change: _Change) -> tuple[float, float]:
         """Seconds of a move by the tensor's bytes, which are a straight line: for none, and for each."""
-        one, two = (self._move(size, change)[1] for size in (_SAMPLE_BYTES, 2 * _SAMPLE_BYTES))
+        moves = self._moves_of(_SAMPLE_BYTES, change)
+        one, two = (sum([self._sample_seconds(move, times) for move in moves]) for times in (1, 2))
         slope = (two - one) / _SAMPLE_BYTES
         found = self._lines[change] = (one - slope * _SAMPLE_BYTES, slope)
+        return found
+
+    def _sample_seconds(self, move: Move, times: int) -> float:
+        """Of a move of so many times its bytes. A tensor of one size lies in few ways: most have been asked before."""
+        found = self._samples.get((move, times))
+        if found is None:
+            seconds = self.prices.move_seconds(move._replace(bytes=times * move.bytes))
+            found = self._samples[move, times] = seconds
         return found
 
     def _around(self, way: Way, problem: Problem, ways: Ways) -> Iterator[tuple[tuple[Move, ...], float]]:
@@ -332,12 +352,14 @@ class Assigner:
         return ways.sizes[t] * moved_padding(ways.shapes[t], change.have, change.want, self.mesh)
 
     def _move(self, size: float, change: _Change) -> tuple[tuple[Move, ...], float]:
-        have, partial, want, sharers, narrowing, rounding, whole = change
-        moves = reduce_partial(size, have, partial, want, self.mesh, sharers=sharers, narrowing=narrowing, whole=whole)
-        if rounding != 1:
-            moves = tuple([move._replace(scale=rounding) for move in moves])
+        moves = self._moves_of(size, change)
         found = self._moves[size, change] = (moves, sum(self.prices.move_seconds(m) for m in moves))
         return found
+
+    def _moves_of(self, size: float, change: _Change) -> tuple[Move, ...]:
+        have, partial, want, sharers, narrowing, rounding, whole = change
+        moves = reduce_partial(size, have, partial, want, self.mesh, sharers=sharers, narrowing=narrowing, whole=whole)
+        return moves if rounding == 1 else tuple([move._replace(scale=rounding) for move in moves])
 
     def _way(
         self,
