@@ -118,7 +118,7 @@ def test_compare():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["plan", "own_step:make"], "Missing option '--mesh'"),
+        (["plan", "own_step:make"], "without mesh= the program's own mesh is taken, but it has none"),
         (["plan", "own_step:make", "--mesh", "0"], "a mesh cannot have 0 devices; give a number from 1 to"),
         (
             ["plan", "own_step:make", "--mesh", "data"],

@@ -14,6 +14,7 @@ from shardwright.cli.parse import mesh_devices, parse_literal, parse_mesh, parse
 from shardwright.cli.target import Target, find_target
 from shardwright.devices.targets import parse_target
 from shardwright.front import Front
+from shardwright.frontend.own_shardings import DROP, KEEP
 from shardwright.frontend.trace import PLATFORMS
 from shardwright.pareto import pareto
 from shardwright.partition import partition
@@ -64,10 +65,17 @@ def search_options(command: Command) -> Command:
         command,
         click.option(
             "--mesh",
-            required=True,
             metavar="AXIS=N,…",
             help="The axes of the mesh and their sizes (data=4,model=4); or a number of devices (16) or where they are "
-            "(tpu:v5e:4x4, gpu:a100-80:2x8), and the mesh's shape is chosen, too.",
+            "(tpu:v5e:4x4, gpu:a100-80:2x8), and the mesh's shape is chosen, too. Without it the mesh of the "
+            "program's own shardings.",
+        ),
+        click.option(
+            "--constraints",
+            type=click.Choice((KEEP, DROP)),
+            default=KEEP,
+            show_default=True,
+            help="Shardings that the program has already: pins, or taken out.",
         ),
         click.option(
             "--device",
@@ -134,20 +142,20 @@ def callable_target(given: dict[str, Any]) -> Target:
 
 def asked(given: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
     """The target, and what the options of ``target_options`` and ``search_options`` say about it as keywords."""
-    mesh = parse_mesh(given["mesh"])
+    mesh = None if given["mesh"] is None else parse_mesh(given["mesh"])
     pins = parse_pins(given["pins"], mesh)
     if given["device"] is not None or isinstance(mesh, str):
         need_no_accelerator()
     target = callable_target(given)
-    names = ("device", "memory", "replicate", "seconds", "simulations", "seed", "ask_compiler")
+    names = ("device", "memory", "replicate", "seconds", "simulations", "seed", "ask_compiler", "constraints")
     options = {**(target.options or {}), **tracing(given), **{name: given[name] for name in names}}
     return target, {**options, "mesh": mesh, "pin": pins}
 
 
 def searched_plan(given: dict[str, Any]) -> Plan:
     """The plan that the options of ``target_options`` and ``search_options`` ask for."""
-    if given["rerank"] is not None:
-        parse_target(given["rerank"]).check(mesh_devices(given["mesh"]))
+    if given["rerank"] is not None and (devices := mesh_devices(given["mesh"])) is not None:
+        parse_target(given["rerank"]).check(devices)
     target, options = asked(given)
     assert target.fn is not None
     return partition(target.fn, *target.args, **options, rerank=given["rerank"])

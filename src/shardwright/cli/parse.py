@@ -40,15 +40,17 @@ def parse_mesh(text: str) -> dict[str, int] | int | str:
     return mesh
 
 
-def mesh_devices(text: str) -> int:
-    """How many devices a mesh has."""
+def mesh_devices(text: str | None) -> int | None:
+    """How many devices a mesh has; None where none was given."""
+    if text is None:
+        return None
     mesh = parse_mesh(text)
     if isinstance(mesh, dict):
         return math.prod(mesh.values())
     return find_machine(mesh, None if isinstance(mesh, str) else "cpu").shapes[0].devices
 
 
-def parse_pins(texts: Iterable[str], mesh: dict[str, int] | int | str) -> list[Any]:
+def parse_pins(texts: Iterable[str], mesh: dict[str, int] | int | str | None) -> list[Any]:
     """``fsdp:data``, ``batch.x=P('data', None)``, ``data:batch.x[0]`` as tactics, specs by path and decisions.
 
     Several tactics and axes may be given at once, as ``compare`` prints them: ``expert_parallel+fsdp:data,model``.

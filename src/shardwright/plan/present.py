@@ -115,7 +115,8 @@ def own_text(plan: Plan) -> str:
     named = [f"{n:,} {words[what]}{'s' * (n > 1)}" for what in words if (n := counts[what])]
     listed = f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else named[0]
     lines = own_lines(own)
-    at = f" (at {lines[0]}{f' and {len(lines) - 1} more lines' if len(lines) > 1 else ''})" if lines else ""
+    rest = len(lines) - 1
+    at = f" (at {lines[0]}{f' and {rest} more line' + 's' * (rest > 1) if rest else ''})" if lines else ""
     kept = f"Keeps the program's own shardings of {listed}{at}"
     if not (counts[ARGUMENT] or counts[VALUE]):
         return f"{kept}."
