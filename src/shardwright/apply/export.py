@@ -113,14 +113,19 @@ def export_annotated(sharded: Sharded, platform: str) -> tuple[export.Exported, 
 
 
 def export_plain(sharded: Sharded, platform: str, checks: Sequence[export.DisabledSafetyCheck]) -> export.Exported:
-    """The function as it is, on the mesh of its own shardings where it has any, from arguments that are whole there."""
-    whole = NamedSharding(sharded.abstract_mesh, PartitionSpec())
+    """The function as it is, on the mesh of its own shardings where it has any.
+
+    Arguments come as they are sharded there, or else whole.
+    """
+    mesh = sharded.abstract_mesh
     lowering = lower(sharded.fn, sharded.args, platform, sharded.ambient)
     module = _jax.copy_of(lowering.lowered)
+    own = [NamedSharding(mesh, PartitionSpec() if given is None else given.spec) for given in lowering.given]
+    shardings = {"in_shardings": jax.tree.unflatten(jax.tree.structure(lowering.shapes), own)}
     if sharded.explicit:
-        exported = _wrapper(sharded, lowering, platform, {"in_shardings": whole, "out_shardings": whole}, checks)
+        exported = _wrapper(sharded, lowering, platform, shardings, checks)
         return dataclasses.replace(exported, mlir_module_serialized=_jax.serialize(module))
-    jitted = jax.jit(sharded.fn) if own_mesh(module) is None else jax.jit(sharded.fn, in_shardings=whole)
+    jitted = jax.jit(sharded.fn) if own_mesh(module) is None else jax.jit(sharded.fn, **shardings)
     with sharded.traced_in():
         return export.export(jitted, platforms=[platform], disabled_checks=checks)(*bare(lowering.shapes))
 

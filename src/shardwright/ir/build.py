@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -91,6 +92,7 @@ def read_module(
         raise ModuleError(f"the module's main function has {len(parameters)} arguments, not {len(paths)}.")
     # JAX may lift closed-over arrays into arguments before the user's own.
     paths = [f"constant.{i}" for i in range(extra)] + paths
+    walk.hand_back()
     gone = {extra + i for i in donated}
     program = Program(
         name=name or _symbol(module, "module"),
@@ -231,6 +233,22 @@ class _Walk:
                 own = self.values[v].given
                 if own is not None:
                     self.values[v] = self.values[v]._replace(given=own._replace(barred=attributes["manual"]))
+
+    def hand_back(self) -> None:
+        """Give what is only made to be constrained the constraint's sharding at once, as Shardy does.
+
+        It is then made so, and not in another sharding that has to be left again.
+        """
+        uses = Counter(v for op in self.ops for v in op.operands)
+        uses.update(v for region in self.regions for v in region.results)
+        for op in reversed(self.ops):
+            if op.kind != CONSTRAINT:
+                continue
+            (v,), made = op.operands, self.values[op.results[0]].given
+            value = self.values[v]
+            free = value.given is None or not value.given.decides
+            if made is not None and free and uses[v] == 1 and value.op >= 0 and self.ops[value.op].rule.tensors:
+                self.values[v] = value._replace(given=made)
 
     def give(self, v: int, sharding: Any) -> None:
         """Note the sharding that the module has for a value."""

@@ -69,13 +69,10 @@ def cost_without(plan: Plan, own: Collection[OwnSharding], most_work: float = _M
     """
     program, partitioned = plan.analysis.program, plan.partitioned
     values = {each.value for each in own if each.what != REGION}
-    freed = values | {
-        op.results[0]
-        for op in program.ops
-        if op.kind == CONSTRAINT
-        and op.operands[0] in values
-        and program.values[op.results[0]].given == program.values[op.operands[0]].given
-    }
+    pairs = [(op.operands[0], op.results[0]) for op in program.ops if op.kind == CONSTRAINT]
+    alike = [pair for pair in pairs if len({program.values[v].given for v in pair}) == 1]
+    # With a constraint goes what is only made for it; with an argument, the constraint on its first use.
+    freed = values.union(*(pair for pair in alike if values.intersection(pair)))
     state = partitioned.state
     nothing = State(((),) * len(state.lists), state.whole)
     with collector_paused():

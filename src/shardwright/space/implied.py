@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from shardwright.analysis import Analysis
+from shardwright.ir.program import CONSTRAINT, MANUAL
 from shardwright.space.decisions import Decision
 from shardwright.spmd import MeshShape
 
@@ -48,8 +49,10 @@ def _groups(analysis: Analysis, value: int) -> list[int]:
 
 def _wanted(analysis: Analysis, axis: str) -> Iterator[tuple[int, int, int]]:
     """The values that are given an axis, with the group and the number of the dimension that has it."""
-    for v, value in enumerate(analysis.program.values):
-        if value.given is not None:
+    program = analysis.program
+    for v, value in enumerate(program.values):
+        # Not what is only made to be constrained: the constraint says the same.
+        if value.given is not None and (value.op < 0 or program.ops[value.op].kind in (CONSTRAINT, MANUAL)):
             for d, axes in enumerate(value.given.axes):
                 if axis in axes and (group := _groups(analysis, v)[d]) >= 0:
                     yield v, group, d
