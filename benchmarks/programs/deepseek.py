@@ -120,7 +120,7 @@ def mixture(s: Sizes, x: jax.Array, mlp: Any) -> jax.Array:
 
     def scatter(tokens: jax.Array, expert: jax.Array, place: jax.Array) -> jax.Array:
         buffer = jnp.zeros((s.experts, s.capacity, s.width), tokens.dtype)
-        return buffer.at[expert, place].set(jnp.repeat(tokens, s.top, axis=0), mode="drop")
+        return buffer.at[expert, place].add(jnp.repeat(tokens, s.top, axis=0), mode="drop")
 
     inputs = jax.vmap(scatter)(x, flat, places)  # [b, e, c, d]
     w = jax.tree.map(lambda p: p.astype(x.dtype), mlp["routed"])
