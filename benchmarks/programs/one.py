@@ -16,10 +16,11 @@ from typing import Any
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 
 import shardwright as sw
 from benchmarks.programs import PROGRAMS, Program
+from shardwright.apply import export_plain
 from shardwright.plan.known import common_names
 from shardwright.verify import compile_exported
 
@@ -84,8 +85,11 @@ def compile_plain(program: Program) -> dict[str, Any]:
     """The program as its author runs it: ``jax.jit`` with its own shardings, and nothing of ours."""
     fn, args, options = program.module.build("middle")
     mesh = options["mesh"]
-    shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), program.module.specs())
-    exported = jax.export.export(jax.jit(fn, in_shardings=shardings), platforms=["tpu"])(*args)
+    if AxisType.Explicit in mesh.axis_types:  # the arguments carry their shardings, and JAX exports none that do
+        exported = export_plain(sw.evaluate(fn, *args, **options).sharded, "tpu", ())
+    else:
+        shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), program.module.specs())
+        exported = jax.export.export(jax.jit(fn, in_shardings=shardings), platforms=["tpu"])(*args)
     found = compile_exported(exported, dict(mesh.shape), program.target, options["donate"], COMPILE_SECONDS)
     return {"compiled": _compiled(found)}
 
