@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import shardwright as sw
 from grammar import program
+from shardwright.analysis.present import total_flops
 from shardwright.cost import CostModel, DevicePrices
 from shardwright.cost.shortcuts import with_shortcuts
 from shardwright.cost.views import Projections
@@ -167,3 +168,26 @@ class TestEstimate:
     def test_an_unknown_device_is_one_sentence(self):
         with pytest.raises(sw.DeviceError, match=r"did you mean .*tpu-v5e"):
             evaluate(device="tpu-v5")
+
+
+def test_the_part_of_the_peak_is_that_of_the_types_in_use():
+    peaks = {"bf16": 1e12, "i8": 2e12}
+    device = sw.Device("own", "cpu", peaks, memory_bytes=2**30, memory_bytes_per_second=1e12)
+
+    def fraction(dtype):
+        given = jax.ShapeDtypeStruct((2048, 2048), dtype)
+        plan = sw.evaluate(lambda x, y: x @ y, given, given, mesh={"x": 1}, device=device)
+        return plan.estimate.peak_fraction
+
+    assert fraction(jnp.int8) == pytest.approx(fraction(jnp.bfloat16), rel=0.02)
+    assert 0.9 < fraction(jnp.int8) < 1
+
+
+def test_flops_that_64_bits_cannot_count():
+    def fn(ws, x):
+        return jax.lax.scan(lambda x, w: (x @ w, None), x, ws)[0]
+
+    args = f32(64, 2**12, 2**12), f32(2**32, 2**12)
+    plan = sw.evaluate(fn, *args, mesh={"x": 4}, device="tpu-v5e", decisions=[("x", "x[0]")])
+    assert total_flops(plan.analysis) == 2**63
+    assert 0.5 < plan.estimate.peak_fraction < 1

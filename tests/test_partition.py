@@ -202,6 +202,18 @@ def test_activations_kept_for_the_backward_pass_are_named():
     assert "on each device (still too much; −" in advised
 
 
+def test_what_needs_as_much_is_no_advice(exact_estimates):  # noqa: ARG001
+    """Neither a smaller batch nor more devices change what is pinned whole; donation saves a copy of it."""
+    state, x = {"w": f32(1024, 1024)}, f32(8, 1024)
+
+    def step(state, x):
+        return {"w": state["w"] - (x.T @ x)}, x
+
+    with pytest.raises(sw.InfeasibleError) as caught:
+        sw.partition(step, state, x, mesh={"data": 2}, device="tpu-v5e", memory="1MiB", replicate="data")
+    assert [sentence.split("=")[0] for sentence in caught.value.advice] == ["donate"]
+
+
 def test_a_decision_with_an_exception(tmp_path):
     exception = sw.Decision("data", "batch.x[0]", unless="state.params.w1[1]")
     assert str(exception) == "data: batch.x[0], but not beside state.params.w1[1]"

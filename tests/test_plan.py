@@ -268,3 +268,12 @@ def test_callbacks_into_python_are_run_as_planned():
     assert "all-reduce" in step.lower(*args).compile().as_text()  # the decision is inside
     with pytest.raises(sw.PlanError, match=r"fn calls back into Python .* JAX cannot export .*; plan.jit runs it"):
         plan.verify("run")
+
+
+def test_shardy_is_given_the_program_of_the_plans_own_platform():
+    def fn(x):
+        return jax.lax.platform_dependent(x, tpu=lambda x: x + 1, cpu=lambda x: jnp.sort(x, 0))
+
+    plan = sw.evaluate(fn, f32(64, 8), mesh={"data": 4}, device="tpu-v5e", decisions=[("data", "x[0]")])
+    assert plan.verify("shardy").figures["shardy_counts"] == {}
+    assert plan.verify("shardy", platform="cpu").figures["shardy_counts"]

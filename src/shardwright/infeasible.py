@@ -19,6 +19,8 @@ Again = Callable[[Traced, MeshShape], Cost]
 """The best cost of a program on a mesh, by a short search under the same pins."""
 
 _SHOWN, _ADVISED, _HALVINGS, _DOUBLINGS = 4, 2, 4, 3
+_WORTH = 0.01
+"""Of the memory: a hint that saves less is none."""
 _ENOUGH_SECONDS = 30.0
 """Nobody waits longer than that for advice."""
 
@@ -45,8 +47,8 @@ def infeasible(traced: Traced, smallest: Plan, again: Again) -> InfeasibleError:
 
 
 def _advice(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
+    yield from _recomputing(smallest)  # without a search, so that there is time for it whatever the program's size
     yield from _donation(traced, smallest, again)
-    yield from _recomputing(smallest)
     yield from _smaller_batch(traced, smallest, again)
     yield from _larger_mesh(traced, smallest, again)
 
@@ -65,6 +67,8 @@ def _donation(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
     if positions:
         donate = tuple(sorted({*traced.donate, *positions}))
         cost = again(traced.again(donate=donate), smallest.partitioned.mesh)
+        if not _helps(cost, smallest):
+            return
         call = positional_call(traced.fn)
         shown = donate if call is None else tuple(call.as_given(k) for k in donate)
         yield f"donate={shown}, so that results reuse these arguments' memory: {_needs(cost, smallest)}"
@@ -100,7 +104,8 @@ def _smaller_batch(traced: Traced, smallest: Plan, again: Again) -> Iterator[str
         except (TraceError, PinError):  # the function does not take another batch, or a pin does not
             return
         if cost.peak_bytes <= smallest.memory_bytes or halving == _HALVINGS:
-            yield f"a batch of {size // parts} in place of {size}: {_needs(cost, smallest)}"
+            if _helps(cost, smallest):
+                yield f"a batch of {size // parts} in place of {size}: {_needs(cost, smallest)}"
             return
 
 
@@ -120,9 +125,15 @@ def _larger_mesh(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
             return
         cost, mesh = min(tried, key=lambda found: (found[0].peak_bytes, found[1].sizes))
         if cost.peak_bytes <= smallest.memory_bytes or doubling == _DOUBLINGS:
-            axes = dict(zip(mesh.names, mesh.sizes, strict=True))
-            yield f"the mesh {axes} of {mesh.devices} devices: {_needs(cost, smallest)}"
+            if _helps(cost, smallest):
+                axes = dict(zip(mesh.names, mesh.sizes, strict=True))
+                yield f"the mesh {axes} of {mesh.devices} devices: {_needs(cost, smallest)}"
             return
+
+
+def _helps(cost: Cost, smallest: Plan) -> bool:
+    """Whether less memory is needed: the short search of a hint may find no plan as small as the one at hand."""
+    return cost.peak_bytes < (1 - _WORTH) * smallest.estimate_cost.peak_bytes
 
 
 def _needs(cost: Cost, smallest: Plan) -> str:

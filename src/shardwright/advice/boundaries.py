@@ -89,7 +89,7 @@ def _first_call(program: Program, ops: list[int]) -> list[int]:
 
 
 def _flops(program: Program, ops: Iterable[int]) -> float:
-    return float(sum(program.ops[o].flops * program.repeats[o] for o in ops))
+    return float(sum(program.ops[o].flops * int(program.repeats[o]) for o in ops))
 
 
 def _differentiates(program: Program, ops: list[int]) -> bool:

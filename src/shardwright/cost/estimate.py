@@ -63,7 +63,8 @@ class Alive:
 class Estimate:
     """The cost of a plan on a device. Seconds are of one run of the function; bytes are of one device.
 
-    ``peak_fraction`` is the part of all devices' peak FLOP/s (of bf16 where it has one) that the step would reach.
+    ``peak_fraction`` is the part of all devices' peak FLOP/s that the step would reach: the time that its contractions
+    would take at the peaks of their own types, as a part of the step's.
     """
 
     device: str
@@ -117,11 +118,6 @@ class Estimate:
 def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) -> Estimate:
     """The estimate of a partitioned program, in detail."""
     cost = model.evaluate(partitioned.state)
-    program = model.classes.program
-    devices = [_devices_of(program, region, model.mesh) for region in range(len(program.regions))]
-    flops = sum(op.flops * n * devices[op.region] for op, n in zip(program.ops, program.repeats, strict=True))
-    peak = max(model.device.flops_per_second.values(), default=0.0)
-    peak = model.device.flops_per_second.get("bf16", peak)
     step = cost.step_seconds
     return Estimate(
         device=model.device.name,
@@ -133,8 +129,21 @@ def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) 
         collectives=tuple(_priced(model, c, partitioned) for c in _counted(model, partitioned)),
         kernels=_kernels(model, partitioned),
         alive=_alive(model, partitioned),
-        peak_fraction=flops / step / peak / model.mesh.devices if step else 0.0,
+        peak_fraction=_seconds_at_peak(model) / step / model.mesh.devices if step else 0.0,
     )
+
+
+def _seconds_at_peak(model: CostModel) -> float:
+    """What one device would take for all contractions if each ran at the peak of its own type."""
+    program = model.classes.program
+    devices = [_devices_of(program, region, model.mesh) for region in range(len(program.regions))]
+    seconds = 0.0
+    # As Python's numbers: 64 bits are too few for the FLOPs of large models.
+    for op, times in zip(program.ops, program.repeats.tolist(), strict=True):
+        if op.flops:
+            flops = op.flops * times * devices[op.region]
+            seconds += flops / model.device.flops(program.values[op.operands[0]].dtype)
+    return seconds
 
 
 def _devices_of(program: Program, region: int, mesh: MeshShape) -> int:

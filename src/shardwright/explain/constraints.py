@@ -10,7 +10,6 @@ from jax.sharding import PartitionSpec
 from shardwright import _jax
 from shardwright.apply import annotated_module
 from shardwright.apply.annotate import TAG
-from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.build import ReadModule
 from shardwright.ir.program import Source, Value
 
@@ -37,7 +36,7 @@ def interior_constraints(plan: Plan) -> tuple[Constraint, ...]:
 
     What JAX makes of one in the backward pass, by transposing it, is not repeated.
     """
-    _, module, _, _ = annotated_module(plan.sharded, lowering_platform(plan.device.platform))
+    _, module, _, _ = annotated_module(plan.sharded, plan.platform)
     found: dict[Constraint, None] = {}
     with module.module.context:
 

@@ -32,6 +32,7 @@ from shardwright.compiler.options import options_within
 from shardwright.cost import Cost, CostModel, DevicePrices, Estimate, make_estimate
 from shardwright.cost.margins import margin_of
 from shardwright.devices import Device
+from shardwright.devices.find import default_backend
 from shardwright.errors import PlanError
 from shardwright.frontend.calls import as_step, positional_call
 from shardwright.frontend.in_place import Updating
@@ -205,6 +206,13 @@ class Plan:
     def argument_paths(self) -> list[str]:
         """The name of every leaf of the arguments, in order: ``state.params.w``."""
         return leaf_paths(parameter_names(self.fn, len(self.args)), self.args)
+
+    @property
+    def platform(self) -> str:
+        """What the program was lowered for while planning."""
+        if calls_python(self.analysis.program):
+            return default_backend()
+        return self.options.get("platform") or lowering_platform(self.device.platform)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:

@@ -62,8 +62,11 @@ class ShardyCollective:
         return self.bytes * self.times
 
 
-def verify_shardy(plan: Plan, *, platform: str = "cpu") -> Verdict:
-    """Bytes by kind, ours and Shardy's; ok if the totals agree within a tenth."""
+def verify_shardy(plan: Plan, *, platform: str | None = None) -> Verdict:
+    """Bytes by kind, ours and Shardy's; ok if the totals agree within a tenth.
+
+    ``platform`` is what to lower for; by default what the plan was made for.
+    """
     theirs = shardy_collectives(plan, platform)
     ours_by, theirs_by = _by_kind(plan.collectives), _by_kind(theirs)
     ours, total = sum(ours_by.values()), sum(theirs_by.values())
@@ -82,9 +85,9 @@ def verify_shardy(plan: Plan, *, platform: str = "cpu") -> Verdict:
     return Verdict("shardy", abs(ratio - 1) <= AGREEMENT, message, figures)
 
 
-def shardy_collectives(plan: Plan, platform: str = "cpu") -> tuple[ShardyCollective, ...]:
+def shardy_collectives(plan: Plan, platform: str | None = None) -> tuple[ShardyCollective, ...]:
     """What Shardy's own passes turn the annotated module into."""
-    _, module, partitioned, _ = annotated_module(plan.sharded, platform)
+    _, module, partitioned, _ = annotated_module(plan.sharded, platform or plan.platform)
     _jax.run_passes(module.module, _PIPELINE)
     return read_collectives(module.module, partitioned)
 
