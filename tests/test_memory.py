@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import shardwright as sw
 from shardwright.cost.buffers import find_buffers
 from shardwright.cost.kernels import find_kernels
+from shardwright.cost.layout import row_bytes, stored_bytes
 from shardwright.cost.shortcuts import with_shortcuts
 
 MIB = 2**20
@@ -289,6 +291,34 @@ class TestPeak:
         # Half of 4 MiB and of 32 MiB, the whole sums of a device's own rows, and the half that it keeps.
         assert 2 + 16 + 4 + 2 <= found < 2 + 16 + 4 + 2 + 0.2
 
+    def test_narrow_rows_are_padded_while_they_are_looked_up_and_added_up(self):
+        tiled = replace(TOY, tile=(8, 128))
+        args = f32(8192 - 64, 96), jax.ShapeDtypeStruct((64,), jnp.int32)
+        least, rows = 96 * 8192 * 4 / MIB, (8192 - 64) * 128 * 4 / MIB  # with the numbers of rows minor, and with rows
+
+        def peak(step, count):
+            fn_args = ([args[0]] * count, args[1])
+            plan = sw.evaluate(step, *fn_args, mesh={"x": 2}, device=tiled, decisions=[], donate=0, platform="cpu")
+            assert sum(a.bytes for a in plan.estimate.alive) == plan.estimate.peak_bytes
+            return plan.estimate.peak_bytes / MIB
+
+        def derivative(tables, ids):
+            return jax.grad(lambda ts: jnp.sum(jnp.sin(ts[0][ids])))(tables)
+
+        def descent(tables, ids):
+            return [tables[0] - derivative(tables, ids)[0]]
+
+        def adam(tables, ids):
+            (grad,) = derivative(tables[:1], ids)
+            m, v = 0.9 * tables[1] + grad, 0.9 * tables[2] + grad * grad
+            return tables[0] - m / jnp.sqrt(v), m, v
+
+        # What comes out takes the place of a table; the table is in rows for as long as it takes to look some up.
+        assert least + rows <= peak(lambda ts, ids: jnp.sin(ts[0][ids]), 1) < least + rows + 0.2
+        # The update is made in rows, so both are there in rows; a third table is not updated so.
+        assert least + 2 * rows <= peak(descent, 1) < least + 2 * rows + 0.2
+        assert 3 * least + rows + least <= peak(adam, 3) < 3 * least + rows + least + 0.2
+
     def test_what_begins_as_one_table_of_zeros_ends_as_two(self):
         def fn(x):
             zeros = jnp.zeros((512, 512))
@@ -347,3 +377,13 @@ def test_a_program_that_does_nothing_holds_its_arguments():
     plan = sw.evaluate(lambda x: x, f32(256, 128), mesh={"x": 2}, device="tpu-v5e", decisions=[("x", "x[0]")])
     assert plan.estimate.peak_bytes == 256 * 128 * 4 // 2
     assert [(a.name, a.bytes) for a in plan.estimate.alive] == [("x", 256 * 128 * 4 // 2)]
+
+
+def test_rows_are_minor_unless_that_takes_twice_as_much():
+    tile = (8, 128)
+    assert stored_bytes((1000, 96), "f32", tile) == 96 * 1024 * 4
+    assert row_bytes((1000, 96), "f32", tile, (1,)) == 1000 * 128 * 4
+    assert row_bytes((1024, 64), "f32", tile, (1,)) == 0  # 1,024 × 128 is twice 64 × 1,024
+    assert row_bytes((1024, 128), "f32", tile, (1,)) == 0  # it lies in rows anyway
+    assert row_bytes((4, 1000, 96), "f32", tile, (2,)) == 4 * 1000 * 128 * 4
+    assert row_bytes((1000, 96), "f32", None, (1,)) == 0  # there are no tiles

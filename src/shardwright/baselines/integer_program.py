@@ -117,7 +117,7 @@ def build_problem(costs: CostModel, seconds_per_byte: float = 0.0) -> Problem:
 def find_memory(costs: CostModel, graph: Graph, pricing: Pricing) -> Memory:
     """What is alive at the points where that may be most, under each strategy."""
     buffers = costs.classes.buffers
-    spans = [(b.value, b.start, b.end, b.scale) for b in buffers.temporary]
+    spans = [(b.value, b.start, b.end, b.form.scale) for b in buffers.temporary if not b.form.copy]
     end = len(costs.classes.program.ops)
     spans += [(v, -1, end, 1.0) for v in buffers.held]
     at = np.unique(costs.at)

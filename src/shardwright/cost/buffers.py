@@ -2,26 +2,43 @@
 
 Positions are the numbers of ops, in program order; a loop's body stands right after the loop. One buffer holds what a
 loop carries, from its first content to the last use of what comes out, and what is updated in place. Results that take
-over a donated argument's buffer need none of their own.
+over a donated argument's buffer need none of their own. What is gathered from or scattered to may lie in another order
+for that, in a buffer of its own: see ``compiler/layouts.py``.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from shardwright.compiler.layouts import ROWS
 from shardwright.cost.kernels import IN_PLACE, VIEWS, Kernels, done
-from shardwright.ir.program import CONSTRAINT, MANUAL, Op, Program, bits_of
+from shardwright.ir.program import CONSTRAINT, MANUAL, Op, Program, bits_of, is_elementwise
+
+
+class Form(NamedTuple):
+    """How a buffer holds a value: ``scale`` times its bytes.
+
+    ``rows`` are dimensions that are to be minor. A ``copy`` is there only where the value itself lies otherwise.
+    """
+
+    scale: float = 1.0
+    rows: tuple[int, ...] = ()
+    copy: bool = False
+
+
+AS_IT_LIES = Form()
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory of a value's (local) size, times ``scale``, from position ``start`` up to and with ``end``."""
+    """Memory of a value's (local) size in some form, from position ``start`` up to and with ``end``."""
 
     value: int
     start: int
     end: int
-    scale: float = 1.0
+    form: Form = AS_IT_LIES
 
 
 @dataclass(frozen=True)
@@ -90,13 +107,19 @@ class _Sharing:
         for v in range(len(program.values)):
             if kernels.stored[v] or v in self.same:
                 members[self.home(v)].append(v)
+        in_rows, copies = self._in_rows()
         temporary = [
-            Buffer(v, min(self.start[m] for m in found), max(self.last_use[m] for m in found))
+            Buffer(
+                v,
+                min(self.start[m] for m in found),
+                max(self.last_use[m] for m in found),
+                Form(rows=in_rows.get(v, ())),
+            )
             for v, found in members.items()
             if v not in self.arguments and v not in donated and v not in self.nowhere and kernels.stored[v]
         ]
         held = tuple(a.value for a in program.arguments)
-        return Buffers(held, (*temporary, *self._hoisted()), tuple(self.relaid))
+        return Buffers(held, (*temporary, *copies, *self._hoisted()), tuple(self.relaid))
 
     def _constrained(self, op: Op) -> None:
         """A value that is given a sharding is the same buffer, unless it had another one before."""
@@ -233,6 +256,49 @@ class _Sharing:
         o = self.program.values[v].op
         return self.end_of_program if o < 0 else done(self.program, self.kernels.last, o)
 
+    def _in_rows(self) -> tuple[dict[int, tuple[int, ...]], list[Buffer]]:
+        """The rows of buffers that lie in them all the time, and copies in rows of tables that do not.
+
+        A table of zeros is filled in rows, and copied to where it is used; but where it updates few arguments, that is
+        done in rows, for which the copies that they were gathered from are kept.
+        """
+        program, kernels = self.program, self.kernels
+        found = [(o, op, _rows(op)) for o, op in enumerate(program.ops) if op.kind in ("gather", "scatter")]
+        outside = [(o, op, rows) for o, op, rows in found if rows and op.region == 0]
+        in_rows: dict[int, tuple[int, ...]] = {}
+        kept: set[int] = set()
+        copies: list[Buffer] = []
+        for o, op, rows in outside:
+            if op.kind == "scatter" and program.free[op.operands[0]]:
+                made = op.results[0]
+                updated = self._updated(made)
+                if 1 <= len(updated) <= ROWS.most_updated:
+                    kept |= updated
+                    in_rows[self.home(made)] = rows
+                else:
+                    until = min((kernels.at[u] for u in program.users[made]), default=kernels.at[o])
+                    copies.append(Buffer(made, kernels.at[o], until, Form(rows=rows, copy=True)))
+        for o, op, rows in outside:
+            table = self.home(op.operands[0])
+            if op.kind == "gather" and table in self.arguments:
+                until = self.last_use[table] if table in kept else kernels.at[o]
+                copies.append(Buffer(table, kernels.at[o], until, Form(rows=rows, copy=True)))
+        return in_rows, copies
+
+    def _updated(self, v: int) -> set[int]:
+        """The arguments that a value is brought together with, element by element, at once or on the way."""
+        program, waiting, seen = self.program, [v], {v}
+        while waiting:
+            w = waiting.pop()
+            maker = program.values[w].op
+            for o in (*program.users[w], *((maker,) if maker >= 0 and w != v else ())):
+                op = program.ops[o]
+                if is_elementwise(program, op):
+                    new = {*op.operands, *op.results} - seen
+                    seen |= new
+                    waiting += new - self.arguments
+        return seen & self.arguments
+
     def _hoisted(self) -> list[Buffer]:
         """Loop-invariant stacks that the compiler converts to a narrower type once before the loop, not per slice."""
         program = self.program
@@ -249,7 +315,7 @@ class _Sharing:
                 known = found.setdefault((stack, program.values[op.results[0]].dtype), list(span))
                 known[0], known[1] = min(known[0], span[0]), max(known[1], span[1])
         return [
-            Buffer(stack, start, end, bits_of(dtype) / bits_of(program.values[stack].dtype))
+            Buffer(stack, start, end, Form(bits_of(dtype) / bits_of(program.values[stack].dtype)))
             for (stack, dtype), (start, end) in found.items()
         ]
 
@@ -275,6 +341,13 @@ class _Sharing:
         while program.ops[span.op].region != 0:
             span = program.regions[program.ops[span.op].region]
         return span.op, span.stop
+
+
+def _rows(op: Op) -> tuple[int, ...]:
+    """The dimensions of a gather's or a scatter's table that its indices do not choose from."""
+    table, indices, moved = op.rule.operands[0], op.rule.operands[1], (*op.rule.operands, *op.rule.results)[2]
+    chosen, factors = {f for dim in indices for f in dim}, {f for dim in moved for f in dim}
+    return tuple(d for d, dim in enumerate(table) if dim and dim[0] in factors and dim[0] not in chosen)
 
 
 def _start(program: Program, kernels: Kernels, v: int) -> int:

@@ -235,12 +235,10 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
         add(program.argument_of[v].path, "argument", size_of(v))
     for buffer in classes.buffers.temporary:
         if buffer.start <= position <= buffer.end:
-            scaled = buffer.scale != 1.0
-            add(
-                program.name_of(buffer.value),
-                "converted copy" if scaled else "value",
-                size_of(buffer.value) * buffer.scale,
-            )
+            size = model.buffer_bytes(buffer, view)
+            what = "copy in rows" if buffer.form.copy else "value" if buffer.form.scale == 1.0 else "converted copy"
+            if size or not buffer.form.copy:
+                add(program.name_of(buffer.value), what, size)
     for u, use in enumerate(classes.use_classes.keys):
         for want, (_, which) in model.wanted(u, view).items():
             for m in classes.use_classes.members[u]:

@@ -4,7 +4,8 @@ A TPU keeps the two minor dimensions of a tensor in tiles of 8 × 128 elements o
 several rows into a word, and their tiles are padded alike), so [512, 3] may take as much as [512, 128]. A second-minor
 dimension below 8 gets a tile of 1, 2 or 4 rows (XLA, "Tiled layout"; seen in compiled programs as ``T(8,128)``,
 ``T(2,128)``). The compiler chooses which dimensions are minor, for arguments too unless the user says so, and takes
-those that waste least: f32[16384,3] lies as {0,1:T(4,128)}.
+those that waste least: f32[16384,3] lies as {0,1:T(4,128)}. What is read or written row by row is another matter: see
+``compiler/layouts.py``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
+from shardwright.compiler.layouts import ROWS
 from shardwright.ir.program import bits_of
 
 
@@ -36,6 +38,16 @@ def _stored_bytes(shape: tuple[int, ...], dtype: str, tile: tuple[int, int] | No
         if i != j
     )
     return best * element
+
+
+def row_bytes(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, rows: Sequence[int]) -> float:
+    """Bytes of a tensor that lies with the dimensions ``rows`` minor; none if it does not, or does so anyway."""
+    if tile is None or not rows or len(shape) < 2:
+        return 0.0
+    *outer, second, minor = [shape[d] for d in (*(d for d in range(len(shape)) if d not in rows), *rows)]
+    size = math.prod(outer) * _tiled(second, minor, tile) * bits_of(dtype) / 8
+    least = stored_bytes(shape, dtype, tile)
+    return size if least < size < ROWS.most_padding * least else 0.0
 
 
 def padded(size: int, multiple: int) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from shardwright.cost.buffers import Buffer
 from shardwright.cost.classes import Classes
 from shardwright.cost.compute import Work, kernel_seconds
 from shardwright.cost.families import Family, Rows, Sets, find_families, move_rows, total_rows
@@ -192,6 +193,11 @@ class CostModel:
     def bytes_in(self, value_class: int, sharding: Sharding) -> float:
         """Bytes of one device's part of a value."""
         return self.tensors.bytes_in(value_class, sharding)
+
+    def buffer_bytes(self, buffer: Buffer, view: View) -> int:
+        """Bytes of a buffer in a state."""
+        c = self.classes.of_value[buffer.value]
+        return int(self.tensors.held_bytes(c, self.sharding(c, view), buffer.form))
 
     def held_bytes(self, state: State) -> int:
         """Bytes of a device that hold arguments, all the time."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwright.cost.buffers import Form
 from shardwright.cost.classes import Classes
 
 Counts = NDArray[np.int64]
@@ -21,12 +22,12 @@ Counts = NDArray[np.int64]
 class Points(NamedTuple):
     """Where memory is looked at: the positions, which class of kernel runs there, and how many buffers are alive.
 
-    Buffers are counted by the class of their value and their scale.
+    Buffers are counted by the class of their value and their form.
     """
 
     at: NDArray[np.int64]
     kinds: NDArray[np.int64]
-    columns: dict[tuple[int, float], Counts]
+    columns: dict[tuple[int, Form], Counts]
 
 
 def find_points(classes: Classes) -> Points:
@@ -38,9 +39,9 @@ def find_points(classes: Classes) -> Points:
     if not roots:  # nothing runs, but arguments are held all the same
         kinds, roots = [-1], [-1]
     at = np.array([classes.kernels.at[root] if root >= 0 else 0 for root in roots], np.int64)
-    columns: dict[tuple[int, float], list[tuple[int, int]]] = {}
+    columns: dict[tuple[int, Form], list[tuple[int, int]]] = {}
     for buffer in classes.buffers.temporary:
-        columns.setdefault((classes.of_value[buffer.value], buffer.scale), []).append((buffer.start, buffer.end))
+        columns.setdefault((classes.of_value[buffer.value], buffer.form), []).append((buffer.start, buffer.end))
     counts = [coverage(at, *zip(*spans, strict=True)) for spans in columns.values()]
     left = extreme_points(at, kinds, counts)
     alive = {key: column[left] for key, column in zip(columns, counts, strict=True)}

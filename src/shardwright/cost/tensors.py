@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardwright.cost.buffers import Form
 from shardwright.cost.classes import ValueClass
-from shardwright.cost.layout import stored_bytes
+from shardwright.cost.layout import row_bytes, stored_bytes
 from shardwright.cost.views import Seen, View
 from shardwright.spmd.shardings import fixed_on, shard_value
 from shardwright.spmd.state import MeshShape, Sharding
@@ -60,6 +61,15 @@ class Tensors:
             local = self.local_shape(value_class, sharding)
             known = self._bytes[value_class][sharding] = stored_bytes(local, self.classes[value_class].dtype, self.tile)
         return known
+
+    def held_bytes(self, value_class: int, sharding: Sharding, form: Form) -> float:
+        """Bytes of a buffer that holds one device's part of a value in some form."""
+        if form.rows:
+            local = self.local_shape(value_class, sharding)
+            in_rows = row_bytes(local, self.classes[value_class].dtype, self.tile, form.rows)
+            if in_rows or form.copy:
+                return in_rows * form.scale
+        return self.bytes_in(value_class, sharding) * form.scale
 
     def most_elements(self, values: Sequence[int], shardings: Sequence[Sharding]) -> float:
         """Elements of one device's part of the largest of some values."""

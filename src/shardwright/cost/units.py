@@ -10,6 +10,7 @@ from itertools import chain
 
 import numpy as np
 
+from shardwright.cost.buffers import AS_IT_LIES, Form
 from shardwright.cost.classes import Classes
 from shardwright.cost.compute import kernel_seconds, relayout_seconds
 from shardwright.cost.families import NO_PART, Part, Rows, Unit
@@ -54,9 +55,9 @@ class Units:
             held[classes.of_value[v]] = held.get(classes.of_value[v], 0) + 1
         everywhere = np.ones(len(self.points.at), np.int64)
         for c, count in held.items():
-            yield of_class[c], self._buffer(c, 1.0, count * everywhere)
-        for (c, scale), column in self.points.columns.items():
-            yield of_class[c], self._buffer(c, scale, column)
+            yield of_class[c], self._buffer(c, AS_IT_LIES, count * everywhere)
+        for (c, form), column in self.points.columns.items():
+            yield of_class[c], self._buffer(c, form, column)
         for v in self.relaid:
             yield of_class[classes.of_value[v]], self._relayout(classes.of_value[v])
         for k, kernel in enumerate(classes.kernel_classes.keys):
@@ -87,7 +88,7 @@ class Units:
         ops = [self.classes.uses[member][1][k][0] for k in which]
         return min(kernels.at[o] for o in ops), max(kernels.last[o] for o in ops)
 
-    def _buffer(self, value_class: int, scale: float, column: Rows) -> Unit:
+    def _buffer(self, value_class: int, form: Form, column: Rows) -> Unit:
         """The memory of the buffers of a class."""
         known: dict[int, Part] = {}
         tensors = self.tensors
@@ -96,7 +97,7 @@ class Units:
             number = tensors.number(value_class, view)
             part = known.get(number)
             if part is None:
-                size = tensors.bytes_in(value_class, tensors.shardings[number]) * scale
+                size = tensors.held_bytes(value_class, tensors.shardings[number], form)
                 part = known[number] = Part(held=((column, int(size)),))
             return part
 
