@@ -43,6 +43,23 @@ def test_gradients_share_a_latency_and_activations_do_not():
     assert sharers["f32[32,64]"] == sharers["f32[16,32]"] == 2
 
 
+def test_sums_that_are_added_up_are_reduced_once():
+    def fn(a, b, c, x):
+        return jnp.tanh(x @ a + (x @ b + x @ c)), x @ a
+
+    args = [array(64, 32)] * 3 + [array(128, 64)]
+    program = sw.analyse(lambda *args: fn(*args)[0], *args).program
+    assert [program.outlooks[o].addends for o in dots(program)] == [3, 3, 3]
+    # One that is also used elsewhere is not, nor one that is added to something else first.
+    program = sw.analyse(lambda a, b, x: (lambda h: (h + x @ b, h))(x @ a), *args[:2], args[3]).program
+    assert [program.outlooks[o].addends for o in dots(program)] == [1, 1]
+    program = sw.analyse(lambda a, b, x: (1 + x @ a) + x @ b, *args[:2], args[3]).program
+    assert [program.outlooks[o].addends for o in dots(program)] == [1, 1]
+    plan = sw.evaluate(lambda *args: fn(*args)[0], *args, mesh={"x": 4}, device="tpu-v5e", decisions=[("x", "args.3[1]")])
+    sent = [c.total_bytes for c in plan.estimate.collectives if c.kind == "all-reduce"]
+    assert sum(sent) == pytest.approx(2 * 128 * 32 * 4 * 3 / 4)
+
+
 def test_what_a_loop_carries_into_its_next_turn_is_waited_for():
     def chain(w, x):
         return jax.lax.scan(lambda x, _: (x @ w, None), x, None, length=3)[0]

@@ -20,7 +20,10 @@ _COSTLIEST = 10
 
 @dataclass(frozen=True)
 class CollectiveCost:
-    """A collective and what it takes: ``bytes`` that each device sends, once; ``seconds`` of all its ``times``."""
+    """A collective and what it takes: ``bytes`` that each device sends, once; ``seconds`` of all its ``times``.
+
+    The bytes are those that the compiler is known to make of it: rounded before it is moved, or one with others.
+    """
 
     kind: str
     axes: tuple[str, ...]
@@ -183,7 +186,7 @@ def _priced(model: CostModel, c: Collective, partitioned: Partitioned) -> Collec
     axes = tuple(partitioned.mesh.names.index(a) for a in c.axes)
     seconds = model.prices.move_seconds(Move(c.kind, axes, c.bytes, c.sharers, c.scale, c.in_place)) * c.times
     tensor = str(partitioned.program.values[c.value])
-    return CollectiveCost(c.kind, c.axes, c.bytes, c.times, seconds, tensor, c.where, c.source)
+    return CollectiveCost(c.kind, c.axes, c.bytes * c.scale, c.times, seconds, tensor, c.where, c.source)
 
 
 def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ...]:

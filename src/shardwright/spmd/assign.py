@@ -357,8 +357,10 @@ class Assigner:
         return found
 
     def _moves_of(self, size: float, change: _Change) -> tuple[Move, ...]:
-        have, partial, want, sharers, narrowing, rounding, whole = change
-        moves = reduce_partial(size, have, partial, want, self.mesh, sharers=sharers, narrowing=narrowing, whole=whole)
+        have, partial, want, sharers, narrowing, rounding, whole, addends = change
+        moves = reduce_partial(
+            size, have, partial, want, self.mesh, sharers=sharers, narrowing=narrowing, whole=whole, addends=addends
+        )
         return moves if rounding == 1 else tuple([move._replace(scale=rounding) for move in moves])
 
     def _way(
@@ -417,6 +419,7 @@ class _Change(NamedTuple):
     narrowing: float
     rounding: float = 1.0
     whole: bool = False
+    addends: int = 1
 
 
 def _before(have: Sharding, want: Sharding, rounding: float) -> _Change:
@@ -431,6 +434,7 @@ def _after(way: Way, outlook: Outlook, result: int, want: Sharding) -> _Change:
         outlook.sharers,
         outlook.narrowing[result],
         whole=outlook.reduces_whole,
+        addends=outlook.addends,
     )
 
 

@@ -104,11 +104,13 @@ def reduce_partial(
     sharers: int = 1,
     narrowing: float = 1.0,
     whole: bool = False,
+    addends: int = 1,
 ) -> tuple[Move, ...]:
     """From partial sums over some axes to a sharding: reduce-scatter onto an axis's new dimension, else all-reduce.
 
     ``sharers`` all-reduces are combined; once it is reduced, the tensor is moved at ``narrowing`` of its bytes.
     ``whole``: the compiler is known to reduce the op's sums whole, which moves twice as much as scattering them.
+    ``addends`` such sums are added up and reduced at once, so that each has its part of one all-reduce.
     """
     moves: list[Move] = []
     wanted = {axis for axes in want for axis in axes}
@@ -122,7 +124,7 @@ def reduce_partial(
     rest = tuple(axis for axis in partial if axis not in wanted)
     if rest:
         n = mesh.ways(rest)
-        moves.append(Move(ALL_REDUCE, rest, 2 * size * (n - 1) / n, sharers))
+        moves.append(Move(ALL_REDUCE, rest, 2 * size * (n - 1) / n, sharers * addends, 1 / addends))
     return (*moves, *reshard(total_bytes * narrowing, reduced(have, partial, want), want, mesh))
 
 
