@@ -154,3 +154,41 @@ def test_untrained_programs():
     args = {"a": f32(64, 256), "b": f32(256, 64)}, f32(32, 64)
     plan = sw.evaluate(two_layers, *args, mesh={"x": 2}, device="tpu-v5e", decisions=[("x", "params.a[1]")])
     assert common_names(plan) == {"x": ("Megatron",)}
+
+
+def routed(params, x):
+    """Tokens are sent to experts, and fetched back, by products."""
+    experts, capacity = params["up"].shape[0], 16
+    gates, chosen = jax.lax.top_k(jax.nn.softmax(x @ params["router"]), 1)
+    to = jax.nn.one_hot(chosen[:, 0], experts)
+    places = jax.nn.one_hot(jnp.sum(jnp.cumsum(to, 0) * to, -1).astype(int) - 1, capacity)
+    sent = to[:, :, None] * places[:, None]
+    h = jnp.einsum("tec,td->ecd", sent, x)
+    h = jax.nn.relu(jnp.einsum("ecd,edf->ecf", h, params["up"]))
+    h = jnp.einsum("ecf,efd->ecd", h, params["down"])
+    return jnp.einsum("tec,ecd->td", sent * gates[:, :, None], h)
+
+
+def trained(params, x):
+    return jax.grad(lambda params: jnp.mean(routed(params, x) ** 2))(params)
+
+
+@pytest.mark.parametrize("fn", [routed, trained])
+def test_experts_in_parts_have_no_context(fn):
+    params = {"router": f32(64, 8), "up": f32(8, 64, 256), "down": f32(8, 256, 64)}
+
+    def names(dimension):
+        plan = sw.evaluate(fn, params, f32(64, 64), mesh={"x": 4}, device="tpu-v5e", decisions=[("x", dimension)])
+        return common_names(plan)["x"]
+
+    assert names("params.up[0]") == ("expert parallel",)
+    assert "context parallel" not in names("params.up[2]")
+
+
+def test_frequencies_are_no_experts():
+    def spectral(w, x):
+        return jnp.fft.irfft(jnp.einsum("bki,kio->bko", jnp.fft.rfft(x, axis=1)[:, :16], w), 64, axis=1)
+
+    w = jax.ShapeDtypeStruct((16, 32, 32), jnp.complex64)
+    plan = sw.evaluate(spectral, w, f32(8, 64, 32), mesh={"x": 4}, device="tpu-v5e", decisions=[("x", "w[0]")])
+    assert common_names(plan)["x"] == ()

@@ -16,11 +16,12 @@ would. What is done in part is called so. The parts of a program (batch, sequenc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from shardwright.errors import PinError
 from shardwright.plan.split import BETWEEN, WEIGHTS, Splits
+from shardwright.space.carried import carried_results
 from shardwright.space.decisions import Decision, find_group
 from shardwright.space.roles import Roles
 from shardwright.space.tactics import megatron
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _ALL, _SOME = 0.9, 0.1
 """From which part on something is called done, and up to which it is called not done. In between it is given in %."""
-CONTEXT = "context parallel"
+CONTEXT, EXPERTS = "context parallel", "expert parallel"
 ATTENTION, FEED_FORWARD, VOCABULARY, CONVOLUTIONS = "attention", "feed-forward", "vocabulary", "convolutions"
 
 
@@ -50,16 +51,59 @@ class _Known:
         self.splits = Splits(plan.partitioned, roles)
         self.inner = self._inner()
         self.heads = [g for g, part in self.inner.items() if part == ATTENTION]
-        self.data = {
-            g: name
-            for g, name in (
-                (roles.experts, "expert parallel"),
-                (roles.batch, "data parallel"),
-                (roles.sequence, CONTEXT),
-                (roles.height, "spatial"),
-            )
-            if g is not None
-        }
+        self.data = dict(self._data_names())
+
+    def _data_names(self) -> Iterator[tuple[int, str]]:
+        """The groups that strategies for data are about, and what it is called to split each.
+
+        Where tokens are sent to experts by a product, the experts touch all FLOPs, and ``Roles`` takes them for the
+        batch, and a width of theirs for the sequence: neither is a dimension of anything but weights.
+        """
+        roles = self.roles
+        if roles.experts is not None and self._is_sent_to(roles.experts):
+            yield roles.experts, EXPERTS
+        sent = self._is_of_weights(roles.batch) and self._is_sent_to(roles.batch)
+        yield roles.batch, EXPERTS if sent else "data parallel"
+        if roles.sequence is not None and not sent:
+            yield roles.sequence, CONTEXT
+        if roles.height is not None:
+            yield roles.height, "spatial"
+
+    def _is_sent_to(self, group: int) -> bool:
+        """Whether activations get a group from other activations, in a product: tokens are sent to experts so.
+
+        The frequencies of a spectral convolution have a matrix each as well, but nothing is sent to them.
+        """
+        given = {*self.roles.made_from, *self.roles.groups_of_arguments}
+        for o, op in enumerate(self.roles.analysis.program.ops):
+            groups = self.roles.groups_of_op(o)
+            if op.flops and group in groups:
+                *sides, out = ({groups[f] for d in dims for f in d[:1]} for dims in op.rule.tensors[:3])
+                having = [self._before_casts(v) for v, own in zip(op.operands, sides, strict=False) if group in own]
+                if group in out and len(having) == 1 and having[0] not in given:
+                    return True
+        return False
+
+    def _is_of_weights(self, group: int) -> bool:
+        """Whether every argument that has a group comes back as a result, or has a matrix for each of its indices.
+
+        An input's rows are multiplied by weights that lack the batch, whatever else runs beside it.
+        """
+        program = self.roles.analysis.program
+        matrices, rows = set[int](), set[int]()
+        for o, op in enumerate(program.ops):
+            groups = self.roles.groups_of_op(o)
+            if op.flops and group in groups:
+                sides = [any(groups[f] == group for d in dims for f in d) for dims in op.rule.tensors[:2]]
+                (matrices if all(sides) else rows).update(map(self._before_casts, op.operands))
+        own = {*carried_results(program), *(matrices - rows)}
+        return all(v in own for v, groups in self.roles.groups_of_arguments.items() if group in groups)
+
+    def _before_casts(self, value: int) -> int:
+        program = self.roles.analysis.program
+        while (o := program.values[value].op) >= 0 and program.ops[o].kind == "convert":
+            value = program.ops[o].operands[0]
+        return value
 
     def names(self, axis: int) -> list[str]:
         """What the axis's decisions are called, in the order of its list."""
@@ -67,7 +111,7 @@ class _Known:
         tensor = self._megatron(axis, shares)
         named = [*self.data, *(self.inner if tensor else ())]
         found = {g: self._data(axis, g, share, named) for g, share in shares.items() if share > _SOME}
-        splits_data = bool({*found} - {self.roles.experts})
+        splits_data = any(self.data[g] != EXPERTS for g in found)
         batch = self.roles.batch
         if batch not in found and self.splits.share(axis, self.heads, [batch], (BETWEEN,)) >= _ALL:
             found[batch] = "data parallel in attention"
@@ -125,11 +169,11 @@ class _Known:
         if shares.get(ATTENTION, 0.0) >= _ALL and self.splits.share(axis, self.heads, self.heads, (BETWEEN,)) < _ALL:
             words[words.index(ATTENTION)] = "attention's projections"
         whole = bool(words) and words == list(parts)
-        rest = any(share >= _ALL for g, share in data.items() if g != self.roles.experts)
+        rest = any(share >= _ALL for g, share in data.items() if self.data[g] != EXPERTS)
         if not words or (rest and not whole):
             return ""
         name, sequence = "Megatron", self.roles.sequence
-        if sequence is not None and data[sequence] <= _SOME:
+        if sequence is not None and data.get(sequence, 0.0) <= _SOME:
             name += " with sequence parallelism" * (self.splits.activations(axis, sequence, self.inner) >= _ALL)
         return name if whole else f"{name}, {' and '.join(words)} only"
 
