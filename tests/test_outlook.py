@@ -55,7 +55,9 @@ def test_sums_that_are_added_up_are_reduced_once():
     assert [program.outlooks[o].addends for o in dots(program)] == [1, 1]
     program = sw.analyse(lambda a, b, x: (1 + x @ a) + x @ b, *args[:2], args[3]).program
     assert [program.outlooks[o].addends for o in dots(program)] == [1, 1]
-    plan = sw.evaluate(lambda *args: fn(*args)[0], *args, mesh={"x": 4}, device="tpu-v5e", decisions=[("x", "args.3[1]")])
+    plan = sw.evaluate(
+        lambda *args: fn(*args)[0], *args, mesh={"x": 4}, device="tpu-v5e", decisions=[("x", "args.3[1]")]
+    )
     sent = [c.total_bytes for c in plan.estimate.collectives if c.kind == "all-reduce"]
     assert sum(sent) == pytest.approx(2 * 128 * 32 * 4 * 3 / 4)
 

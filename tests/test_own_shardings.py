@@ -116,7 +116,7 @@ def test_the_mesh_is_the_programs_own(style):
         assert sw.partition(fn, *args, mesh=8, device="tpu-v5e", seconds=0).mesh == MESH
 
 
-def test_a_constraint_is_a_pin_on_the_value_where_it_stands():
+def test_a_constraint_is_a_pin_on_the_value_where_it_stands(tmp_path):
     def fn(x, w):
         h = jnp.tanh(x @ w)
         return constrain(h, on(P("data", "model"))) * 2, jnp.sum(h)
@@ -131,6 +131,10 @@ def test_a_constraint_is_a_pin_on_the_value_where_it_stands():
     told = str(plan.explain(str(own.source)))
     assert 'Yours: f32[4096,4096] P("data", "model"). Without it the step would take' in told
     assert plan.to_dict()["own_shardings"]["count"] == {"constraint": 1}
+    plan.report(tmp_path / "plan.html")
+    assert (
+        '<p class="own">Keeps the program&#39;s own shardings of 1 constraint' in (tmp_path / "plan.html").read_text()
+    )
 
 
 def test_what_a_constraint_costs_is_told():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardwright.analysis.present import human_bytes
 from shardwright.plan.known import common_names
+from shardwright.plan.present import own_text
 from shardwright.report.table import seconds_text
 from shardwright.spmd.collectives import local_bytes
 
@@ -48,6 +49,8 @@ class Headline:
     collectives: int
     arguments: str
     arguments_whole: str
+    own: str
+    """What is kept of the program's own shardings; empty where it has none."""
 
 
 def make_headline(plan: Plan) -> Headline:
@@ -80,4 +83,5 @@ def make_headline(plan: Plan) -> Headline:
         collectives=sum(c.times for c in estimate.collectives),
         arguments=human_bytes(sum(local_bytes(whole, sharding, mesh) for whole, sharding in held)),
         arguments_whole=human_bytes(sum(whole for whole, _ in held)),
+        own=own_text(plan) if plan.own_shardings else "",
     )
