@@ -37,9 +37,13 @@ class Annotation:
     differing: int
 
 
-def annotate(read: ReadModule, partitioned: Partitioned) -> Annotation:
-    """Constrain the module (in place) to the plan and drop Shardy's rules from it, which no compiler may see."""
-    writer = _Writer(read, partitioned)
+def annotate(read: ReadModule, partitioned: Partitioned, *, all_said: bool = False) -> Annotation:
+    """Constrain the module (in place) to the plan and drop Shardy's rules from it, which no compiler may see.
+
+    ``all_said``: the module says of every value how it lies, as in explicit mode, so that only what the compiler would
+    get wrong is left to say.
+    """
+    writer = _Writer(read, partitioned, all_said)
     with read.module.context:
         writer.clamp_indices()
         writer.close_constraints()
@@ -47,7 +51,7 @@ def annotate(read: ReadModule, partitioned: Partitioned) -> Annotation:
         constrained = writer.constrain_results()
         writer.tag()
         for round_ in range(_ROUNDS):
-            wrong = writer.differing() - constrained
+            wrong = set() if all_said else writer.differing() - constrained
             if not wrong:
                 left = 0
                 break
@@ -63,8 +67,8 @@ def annotate(read: ReadModule, partitioned: Partitioned) -> Annotation:
 
 
 class _Writer:
-    def __init__(self, read: ReadModule, partitioned: Partitioned) -> None:
-        self.read = read
+    def __init__(self, read: ReadModule, partitioned: Partitioned, all_said: bool) -> None:
+        self.read, self.all_said = read, all_said
         self.plan = partitioned
         self.program = read.program
         self.mesh = mesh_symbol(read.module, partitioned.mesh.axes, add=False)
@@ -109,6 +113,8 @@ class _Writer:
                 continue
             if op.kind == CONSTRAINT:
                 self.route(operation, op)
+                continue
+            if self.all_said and not op.rule.records:
                 continue
             for t, (want, moves) in enumerate(zip(assignment.operands, assignment.before, strict=True)):
                 value, v = operation.operands[t], op.operands[t]
@@ -175,6 +181,8 @@ class _Writer:
                     own = assignment.results[k]
                 # An op must not be talked into a split that it was kept from, not even for a local slice.
                 guarded = bool(op.rule.records) or op.kind == "convolution"
+                if self.all_said and not guarded:
+                    continue
                 apart = own != self.plan.values[v]
                 needed = apart if assignment.partial or guarded else bool(assignment.after[k])
                 if not needed or self.program.free[v] or v in done:

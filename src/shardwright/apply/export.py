@@ -86,7 +86,8 @@ def annotated_module(
     partitioned = sharded.partition(module)
     if sharded.apart:
         write_boundary(module.module, partitioned)
-    return lowering, module, partitioned, annotate(module, partitioned)
+    all_said = sharded.explicit and sharded.constraints == KEEP
+    return lowering, module, partitioned, annotate(module, partitioned, all_said=all_said)
 
 
 def export_annotated(sharded: Sharded, platform: str) -> tuple[export.Exported, Annotation]:
