@@ -367,3 +367,21 @@ def test_implied_decisions_keep_the_order_that_the_program_has():
         "data: w[0]",
         "model: w[1]",
     ]
+
+
+def test_other_numbers_of_devices_are_not_tried_for_what_is_on_one_mesh():
+    found = sw.fit(named, W, f32(64, 16), device="tpu-v5e", memory="64KiB", ask_compiler=False)
+    assert found.plan is not None and found.devices is None
+    with pytest.raises(sw.InfeasibleError) as error:
+        sw.partition(named, W, f32(64, 16), device="tpu-v5e", memory="1KiB", ask_compiler=False)
+    assert "the mesh {" not in str(error.value)
+
+
+def test_axes_in_another_order_than_the_meshs_are_obeyed():
+    def fn(w, x):
+        return constrain(jnp.tanh(x @ w), on(P(("model", "data"), None))) @ w.T
+
+    x = jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=on(P(("model", "data"))))
+    plan = sw.partition(fn, W, x, device="tpu-v5e")
+    assert plan.in_specs[1] == P(("model", "data"))
+    np.testing.assert_allclose(plan.jit()(*inputs()), jax.jit(fn)(*inputs()), rtol=2e-5, atol=2e-5)

@@ -50,7 +50,8 @@ def _advice(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
     yield from _recomputing(smallest)  # without a search, so that there is time for it whatever the program's size
     yield from _donation(traced, smallest, again)
     yield from _smaller_batch(traced, smallest, again)
-    yield from _larger_mesh(traced, smallest, again)
+    if not traced.module.program.is_sharded:  # whose own shardings are on one mesh alone
+        yield from _larger_mesh(traced, smallest, again)
 
 
 def _donation(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:

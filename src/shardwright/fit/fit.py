@@ -75,7 +75,8 @@ def fit(
         ask_compiler: by default, where the device's compiler is installed, it is asked as with ``verify``, at most
             about four sizes and two numbers of devices. Elsewhere, and with False, the answers are what surely fits
             for all that estimates are known to be off. ``plan.fits_by`` says what an answer rests on.
-        most_devices: numbers of devices are tried up to this; 0 leaves the question out.
+        most_devices: numbers of devices are tried up to this; 0 leaves the question out, and so does a program that has
+            shardings of its own.
         kwargs: as in ``sw.partition``.
         static_argnames: as in ``sw.partition``.
         donate: as in ``sw.partition``.
@@ -136,7 +137,9 @@ def fit(
         if plan is None and verify is None:
             size, plan, more = _sure(attempts, shape, estimated)
             notes += more
-        devices_plan = _fewest(attempts, shape, most_devices, named, ask_compiler)
+        # Shardings of the program's own are on one mesh alone.
+        most = 0 if traced.module.program.is_sharded else most_devices
+        devices_plan = _fewest(attempts, shape, most, named, ask_compiler)
     if plan is None and devices_plan is None:
         raise _nothing(attempts, shape)
     return Fit(
