@@ -59,5 +59,20 @@ def test_ragged_dot_multiplies_every_row_once():
     assert sum(op.flops for op in program.ops) == 2 * 16 * 6 * 5
 
 
+def test_the_gradient_of_ragged_matrices_multiplies_every_row_once_but_is_computed_for_every_group():
+    def fn(x, w, n, ct):
+        return jax.vjp(lambda w: lax.ragged_dot(x, w, n), w)[1](ct)
+
+    def plan(groups):
+        counts = jax.ShapeDtypeStruct((groups,), jnp.int32)
+        args = f32(4096, 512), f32(groups, 512, 512), counts, f32(4096, 512)
+        return sw.evaluate(fn, *args, mesh={"x": 1}, device="tpu-v5e")
+
+    few, many = plan(4), plan(16)
+    for found in (few, many):
+        assert sum(op.flops for op in found.analysis.program.ops) == 2 * 4096 * 512 * 512
+    assert many.estimate.compute_seconds > 3.5 * few.estimate.compute_seconds
+
+
 def conv(x, w, stride, padding):
     return lax.conv_general_dilated(x, w, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))

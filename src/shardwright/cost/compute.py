@@ -7,9 +7,10 @@ Waterman and Patterson, 2009). The weights of the vector unit were fitted to the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from shardwright.compiler.ragged import RaggedWork, ragged_work
 from shardwright.cost.kernels import EXPENSIVE, IN_PLACE, SHAPING
 from shardwright.cost.layout import padded
 from shardwright.devices import Device
@@ -78,7 +79,29 @@ def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, 
     rows, columns, depth = (
         math.prod(-(-op.rule.sizes[f] // ways.get(f, 1)) for f in found) for found in contraction_factors(op.rule)
     )
-    return flops / efficiency(rows, columns, depth, device.matrix_unit) / (device.flops(dtype) * MATRIX_EFFICIENCY)
+    seconds = flops / efficiency(rows, columns, depth, device.matrix_unit) / (device.flops(dtype) * MATRIX_EFFICIENCY)
+    if op.kind == "ragged_dot" and device.platform == "tpu":
+        work = _ragged(op.rule, ways)
+        return seconds * work.times + work.masking_slots / device.vector_ops_per_second
+    return seconds
+
+
+def _ragged(rule: Rule, ways: Mapping[int, int]) -> RaggedWork:
+    """The work of a ragged product beyond that of its FLOPs; ``ways`` are the parts that factors are split into."""
+    left, right, counts = ([f for dim in dims for f in dim] for dims in rule.operands)
+    out = {f for dim in rule.results[0] for f in dim}
+    rows = [f for f in left if f in rule.whole]
+
+    def size(factors: Iterable[int]) -> int:
+        return math.prod(-(-rule.sizes[f] // ways.get(f, 1)) for f in factors)
+
+    return ragged_work(
+        size(rows),
+        size(f for f in left if f not in rows),
+        size(f for f in right if f not in left and f not in rule.whole),
+        size(counts),
+        one_matrix_a_group=out.isdisjoint(rows),
+    )
 
 
 def contraction_factors(rule: Rule) -> tuple[list[int], list[int], list[int]]:

@@ -6,6 +6,7 @@ stages need of each op.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -211,13 +212,9 @@ def _ragged_dot(attributes: Any, shapes: Sequence[Shape]) -> Rule:
 def _flops(name: str, attributes: Any, rule: Rule, operands: list[Shape], results: list[Shape]) -> int:
     if name in ("stablehlo.dot_general", "stablehlo.dot"):
         return dot_flops(rule)
-    if name == "chlo.ragged_dot":  # every row meets one group's matrix
-        rows_and_columns = results[0]
-        contracted = [rule.sizes[f] for f in rule.reduction]
-        size = 2
-        for n in (*rows_and_columns, *contracted):
-            size *= n
-        return size
+    if name == "chlo.ragged_dot":  # every row meets one group's matrix, or another row of its group
+        left, right = ({f for dim in dims for f in dim} for dims in rule.operands[:2])
+        return 2 * math.prod(rule.sizes[f] for f in left | (right - rule.whole))
     if name == "stablehlo.convolution":
         return _convolution(attributes, operands[0], operands[1], results[0])
     return 0
