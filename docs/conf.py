@@ -44,6 +44,7 @@ PAGES = {
         "how_it_decides",
         "reading_a_plan",
         "pins_and_tactics",
+        "sharded_programs",
         "verifying",
         "meshes",
         "memory_and_time",

@@ -235,9 +235,9 @@ class _Walk:
                     self.values[v] = self.values[v]._replace(given=own._replace(barred=attributes["manual"]))
 
     def hand_back(self) -> None:
-        """Give what is only made to be constrained the constraint's sharding at once, as Shardy does.
+        """Give what is spread out only to be constrained the constraint's sharding at once, as Shardy does.
 
-        It is then made so, and not in another sharding that has to be left again.
+        It is then made so, from less, and not in another sharding that has to be left again.
         """
         uses = Counter(v for op in self.ops for v in op.operands)
         uses.update(v for region in self.regions for v in region.results)
@@ -246,8 +246,10 @@ class _Walk:
                 continue
             (v,), made = op.operands, self.values[op.results[0]].given
             value = self.values[v]
-            free = value.given is None or not value.given.decides
-            if made is not None and free and uses[v] == 1 and value.op >= 0 and self.ops[value.op].rule.tensors:
+            if made is None or value.op < 0 or uses[v] != 1 or (value.given is not None and value.given.decides):
+                continue
+            maker = self.ops[value.op]
+            if maker.rule.tensors and value.bytes > sum(self.values[a].bytes for a in maker.operands):
                 self.values[v] = value._replace(given=made)
 
     def give(self, v: int, sharding: Any) -> None:

@@ -116,9 +116,11 @@ class _Known:
         if batch not in found and self.splits.share(axis, self.heads, [batch], (BETWEEN,)) >= _ALL:
             found[batch] = "data parallel in attention"
         order = [entry.group for entry in self.state.lists[axis]]
+        # What the program's own shardings split need not be on the list.
+        order += [g for g in (*found, *self.inner) if g not in order]
         ordered = [found[g] for g in sorted(found, key=order.index)]
         if tensor:
-            first = min(order.index(g) for g in self.inner if g in order)
+            first = min(order.index(g) for g in self.inner)
             ordered.insert(sum(order.index(g) < first for g in found), tensor)
         return self._with_storage(axis, ordered) if splits_data else ordered
 
