@@ -6,17 +6,18 @@
 - Where each group contracts its own rows, as in the gradient of the matrices, every group multiplies all rows, with
   those of the others masked: ``convolution(bf16[8,8192,2048], bf16[8,8192,1024])`` of selects for 8 groups. Its
   cycles are those of the dense products and, for each group and each entry of both operands, ``MASK_SLOTS`` slots of
-  the vector unit, which were fitted to three shapes and judged on five others:
+  the vector unit. That form and its figure are from the first four shapes (the geometric mean of what each asks for);
+  the fifth, in f32, was known then but not used, and the last three were compiled afterwards to judge it:
 
   rows × depth × columns, groups    compiled, ms   estimate, of it
-  8192 × 2048 × 1024, 8  (fitted)          2.254   1.13
-  4096 × 1024 × 4096, 16 (fitted)          4.879   0.97
-  2048 × 512 × 2048, 4   (fitted)          0.196   1.05
+  8192 × 2048 × 1024, 8                    2.254   1.13
+  4096 × 1024 × 4096, 16                   4.879   0.97
+  2048 × 512 × 2048, 4                     0.196   1.05
+  4096 × 1024 × 1024, 64                   7.001   0.83
+  8192 × 2048 × 1024, 8, f32               3.392   0.96
   4096 × 4096 × 512, 8                     1.342   1.15
   8192 × 1024 × 2048, 32                   8.992   1.13
   2048 × 2048 × 2048, 16                   2.755   0.80
-  4096 × 1024 × 1024, 64                   7.001   0.83
-  8192 × 2048 × 1024, 8, f32               3.392   0.96
 
 All by the libtpu of jax 0.10.2, for v5e:2x2, unsplit. With rows that 8 does not divide the first form is dense as well,
 and 10 to 18 times as slow as its dense products (4,100 rows); it is not priced so, since numbers of tokens are even.
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+PLATFORMS = frozenset({"tpu"})
 TILE_ROWS = 128
 MASK_SLOTS = 33.0
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from shardwright.compiler.ragged import RaggedWork, ragged_work
+from shardwright.compiler import ragged
 from shardwright.cost.kernels import EXPENSIVE, IN_PLACE, SHAPING
 from shardwright.cost.layout import padded
 from shardwright.devices import Device
@@ -80,13 +80,14 @@ def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, 
         math.prod(-(-op.rule.sizes[f] // ways.get(f, 1)) for f in found) for found in contraction_factors(op.rule)
     )
     seconds = flops / efficiency(rows, columns, depth, device.matrix_unit) / (device.flops(dtype) * MATRIX_EFFICIENCY)
-    if op.kind == "ragged_dot" and device.platform == "tpu":
+    if op.kind == "ragged_dot" and device.platform in ragged.PLATFORMS:
         work = _ragged(op.rule, ways)
-        return seconds * work.times + work.masking_slots / device.vector_ops_per_second
+        masking = work.masking_slots / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
+        return seconds * work.times + masking
     return seconds
 
 
-def _ragged(rule: Rule, ways: Mapping[int, int]) -> RaggedWork:
+def _ragged(rule: Rule, ways: Mapping[int, int]) -> ragged.RaggedWork:
     """The work of a ragged product beyond that of its FLOPs; ``ways`` are the parts that factors are split into."""
     left, right, counts = ([f for dim in dims for f in dim] for dims in rule.operands)
     out = {f for dim in rule.results[0] for f in dim}
@@ -95,7 +96,7 @@ def _ragged(rule: Rule, ways: Mapping[int, int]) -> RaggedWork:
     def size(factors: Iterable[int]) -> int:
         return math.prod(-(-rule.sizes[f] // ways.get(f, 1)) for f in factors)
 
-    return ragged_work(
+    return ragged.ragged_work(
         size(rows),
         size(f for f in left if f not in rows),
         size(f for f in right if f not in left and f not in rule.whole),
