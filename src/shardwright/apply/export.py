@@ -17,6 +17,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from shardwright import _jax
 from shardwright.apply.annotate import Annotation, annotate
 from shardwright.apply.boundary import write_boundary
+from shardwright.apply.kernels import place_kernels, whole_kernels
 from shardwright.apply.specs import named
 from shardwright.errors import PlanError, TraceError
 from shardwright.frontend.own_shardings import KEEP
@@ -86,6 +87,7 @@ def annotated_module(
     partitioned = sharded.partition(module)
     if sharded.apart:
         write_boundary(module.module, partitioned)
+    place_kernels(module, partitioned, lowering.kernels, platform)
     return lowering, module, partitioned, annotate(module, partitioned)
 
 
@@ -98,7 +100,7 @@ def export_annotated(sharded: Sharded, platform: str) -> tuple[export.Exported, 
     lowering, module, _, annotation = annotated_module(sharded, platform)
     checks = [export.DisabledSafetyCheck.custom_call(t) for t in _custom_calls(module)]
     try:
-        if sharded.apart:
+        if sharded.apart or lowering.kernels:  # which JAX would not lower for several devices
             exported = _wrapper(sharded, lowering, platform, sharded.jit_options, checks)
         else:
             with sharded.traced_in():
@@ -117,7 +119,8 @@ def export_plain(sharded: Sharded, platform: str, checks: Sequence[export.Disabl
     whole = NamedSharding(sharded.abstract_mesh, PartitionSpec())
     lowering = lower(sharded.fn, sharded.args, platform, sharded.ambient)
     module = _jax.copy_of(lowering.lowered)
-    if sharded.explicit:
+    if sharded.explicit or lowering.kernels:
+        whole_kernels(module, lowering.kernels, platform)
         exported = _wrapper(sharded, lowering, platform, {"in_shardings": whole, "out_shardings": whole}, checks)
         return dataclasses.replace(exported, mlir_module_serialized=_jax.serialize(module))
     jitted = jax.jit(sharded.fn) if own_mesh(module) is None else jax.jit(sharded.fn, in_shardings=whole)

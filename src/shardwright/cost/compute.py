@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shardwright._kernel import Kernel
 from shardwright.cost.kernels import EXPENSIVE, IN_PLACE, SHAPING
 from shardwright.cost.layout import padded
 from shardwright.devices import Device
@@ -70,6 +71,8 @@ def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, 
     """Of a contraction whose axes split these factors (-1 for none): FLOPs of padded local shapes over the peak."""
     if not op.flops:
         return 0.0
+    if "facts" in op.attributes:
+        return kernel_work(op, dtype, factors, mesh, device)[0]
     ways: dict[int, int] = {}
     for axis, f in enumerate(factors):
         if f >= 0:
@@ -79,6 +82,30 @@ def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, 
         math.prod(-(-op.rule.sizes[f] // ways.get(f, 1)) for f in found) for found in contraction_factors(op.rule)
     )
     return flops / efficiency(rows, columns, depth, device.matrix_unit) / (device.flops(dtype) * MATRIX_EFFICIENCY)
+
+
+def kernel_work(
+    op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, device: Device
+) -> tuple[float, float, tuple[float, ...], float]:
+    """What a Pallas kernel whose axes split these grid indices asks for on one device.
+
+    These are seconds of the matrix unit, the vector unit's instructions for what is transcendental, bytes read of each
+    operand and bytes written: blocks are moved whenever the grid comes to another one.
+    """
+    kernel: Kernel = op.attributes["facts"].kernel
+    grid = list(kernel.grid)
+    for axis, k in enumerate(factors):
+        if k >= 0:
+            grid[k] //= mesh.sizes[axis]
+    part = math.prod(grid) / math.prod(kernel.grid)
+    scalars = tuple([4.0 * math.prod(shape) for shape in kernel.scalars])
+    reads = tuple([block.transferred_bytes(tuple(grid)) for block in kernel.operands])
+    return (
+        kernel.flops * part / (device.flops(dtype) * MATRIX_EFFICIENCY),
+        _EXPENSIVE * kernel.transcendentals * part,
+        scalars + reads,
+        sum([block.transferred_bytes(tuple(grid)) for block in kernel.results]),
+    )
 
 
 def contraction_factors(rule: Rule) -> tuple[list[int], list[int], list[int]]:
