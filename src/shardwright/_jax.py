@@ -407,7 +407,7 @@ def _runnable(params: dict[str, Any], platform: str) -> dict[str, Any]:
 
 def _is_plain(ctx: Any, nodes: Sequence[Any], params: Mapping[str, Any]) -> bool:
     around = ctx.module_context.axis_context
-    manual = getattr(around, "manual_axes", frozenset())
+    manual: frozenset[str] = getattr(around, "manual_axes", frozenset())
     avals = (*ctx.avals_in, *ctx.avals_out)
     return (
         isinstance(params["interpret"], bool)
@@ -420,7 +420,7 @@ def _is_plain(ctx: Any, nodes: Sequence[Any], params: Mapping[str, Any]) -> bool
 
 
 def _is_extended(dtype: Any) -> bool:
-    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.extended))
+    return bool(jax.numpy.issubdtype(dtype, jax.dtypes.extended))
 
 
 def _open(jaxpr: Any) -> Any:

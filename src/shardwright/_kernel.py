@@ -41,11 +41,11 @@ class Block:
 class Kernel:
     """A kernel's grid and blocks, and what in its body stands in the way of a smaller grid.
 
-    ``scalars``: shapes of the operands that come before the blocked ones. ``numbered``: grid indices whose number or
-    count the body asks for. ``carries``: it has memory that outlives a step. ``parallel``: grid indices whose steps the
-    author declares independent, or that ``vmap`` added. ``aliases``: operands that a result is written over.
-    ``fixed`` says why the grid must stay as it is altogether, if it must. ``flops`` and ``transcendentals`` are of all
-    steps.
+    ``scalars``: shapes of the operands that come before the blocked ones. ``numbered``: grid indices whose number the
+    body asks for, or their count where that is not a constant in it by now. ``carries``: it has memory that outlives a
+    step. ``parallel``: grid indices whose steps the author declares independent, or that ``vmap`` added. ``aliases``:
+    operands that a result is written over. ``fixed`` says why the grid must stay as it is altogether, if it must.
+    ``flops`` and ``transcendentals`` are of all steps.
     """
 
     name: str

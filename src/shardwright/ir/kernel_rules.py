@@ -107,7 +107,7 @@ def _shape_obstacle(kernel: Kernel, k: int, read: frozenset[int]) -> str:
 def _body_obstacle(kernel: Kernel, k: int) -> str:
     """What the kernel does that keeps a grid index from being split."""
     if k in kernel.numbered:
-        return "is asked for by number, or counted, in the kernel"
+        return "is asked for by number in the kernel"
     if kernel.carries and k not in kernel.parallel:
         return "is not declared parallel, and the kernel has memory that outlives a step"
     return ""
