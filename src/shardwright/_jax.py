@@ -362,19 +362,18 @@ def lowered_kernel(call: PallasCall, parts: Mapping[int, int], platform: str) ->
     params = dict(call.params)
     mapping = params["grid_mapping"]
 
-    def part(aval: Any, block: Block) -> Any:
-        shape = tuple(size // parts.get(k, 1) for size, k in zip(block.shape, block.index, strict=True))
-        return jax.core.ShapedArray(shape, aval.dtype)
+    def part(block: Block) -> tuple[int, ...]:
+        return tuple(size // parts.get(k, 1) for size, k in zip(block.shape, block.index, strict=True))
 
     kernel = call.kernel
     mappings = tuple(
-        mapped.replace(array_aval=mapped.array_aval.update(shape=part(mapped.array_aval, block).shape))
+        mapped.replace(array_aval=mapped.array_aval.update(shape=part(block), sharding=None))
         for mapped, block in zip(mapping.block_mappings, kernel.blocks, strict=True)
     )
-    grid = tuple(size // parts.get(k, 1) for k, size in enumerate(mapping.grid))
+    grid = tuple(size // parts[k] if k in parts else size for k, size in enumerate(mapping.grid))
     params["grid_mapping"] = replace(mapping, grid=grid, block_mappings=mappings)
     params["out_avals"] = tuple(
-        aval.update(shape=part(aval, block).shape)
+        aval.update(shape=part(block), sharding=None)
         for aval, block in zip(params["out_avals"], kernel.results, strict=True)
     )
     if params["cost_estimate"] is not None:
@@ -388,7 +387,7 @@ def lowered_kernel(call: PallasCall, parts: Mapping[int, int], platform: str) ->
     count = len(kernel.scalars)
     operands = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands[:count]]
     operands += [
-        jax.ShapeDtypeStruct(part(aval, block).shape, aval.dtype)
+        jax.ShapeDtypeStruct(part(block), aval.dtype)
         for aval, block in zip(call.operands[count:], kernel.operands, strict=True)
     ]
     primitive = sys.modules["jax._src.pallas.pallas_call"].pallas_call_p

@@ -100,12 +100,12 @@ def export_annotated(sharded: Sharded, platform: str) -> tuple[export.Exported, 
     lowering, module, _, annotation = annotated_module(sharded, platform)
     checks = [export.DisabledSafetyCheck.custom_call(t) for t in _custom_calls(module)]
     try:
-        if sharded.apart or lowering.kernels:  # which JAX would not lower for several devices
+        if sharded.apart:
             exported = _wrapper(sharded, lowering, platform, sharded.jit_options, checks)
         else:
-            with sharded.traced_in():
+            with sharded.traced_in(), _jax.kernels_marked([], platform):
                 exported = export.export(
-                    jax.jit(sharded.fn, **sharded.jit_options), platforms=[platform], disabled_checks=checks
+                    jax.jit(_once(sharded.fn), **sharded.jit_options), platforms=[platform], disabled_checks=checks
                 )(*bare(lowering.shapes))
     except NotImplementedError as error:
         raise PlanError(f"JAX cannot export this program ({error}), so its plan can be read but not run.") from error
@@ -119,13 +119,28 @@ def export_plain(sharded: Sharded, platform: str, checks: Sequence[export.Disabl
     whole = NamedSharding(sharded.abstract_mesh, PartitionSpec())
     lowering = lower(sharded.fn, sharded.args, platform, sharded.ambient)
     module = _jax.copy_of(lowering.lowered)
-    if sharded.explicit or lowering.kernels:
-        whole_kernels(module, lowering.kernels, platform)
+    if sharded.explicit:
         exported = _wrapper(sharded, lowering, platform, {"in_shardings": whole, "out_shardings": whole}, checks)
-        return dataclasses.replace(exported, mlir_module_serialized=_jax.serialize(module))
-    jitted = jax.jit(sharded.fn) if own_mesh(module) is None else jax.jit(sharded.fn, in_shardings=whole)
-    with sharded.traced_in():
-        return export.export(jitted, platforms=[platform], disabled_checks=checks)(*bare(lowering.shapes))
+    else:
+        options: dict[str, Any] = {} if own_mesh(module) is None else {"in_shardings": whole}
+        with sharded.traced_in(), _jax.kernels_marked([], platform):
+            exported = export.export(
+                jax.jit(_once(sharded.fn), **options), platforms=[platform], disabled_checks=checks
+            )(*bare(lowering.shapes))
+        if not lowering.kernels:
+            return exported
+    whole_kernels(module, lowering.kernels, platform)
+    return dataclasses.replace(exported, mlir_module_serialized=_jax.serialize(module))
+
+
+def _once(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of its own that does the same: JAX keeps what it lowers by function, and kernels are marked in it."""
+
+    def call(*args: Any) -> Any:
+        return fn(*args)
+
+    call.__name__ = getattr(fn, "__name__", "call")
+    return call
 
 
 def _wrapper(
