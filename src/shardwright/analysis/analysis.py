@@ -14,6 +14,7 @@ from shardwright.analysis.colours import Colours, find_colours
 from shardwright.analysis.conflicts import CompatibilitySet, find_conflicts
 from shardwright.analysis.describe import Description, describe_groups
 from shardwright.analysis.groups import Group, find_groups
+from shardwright.analysis.kernels import KernelNote, kernel_notes
 from shardwright.analysis.names import Names, name_dimensions
 from shardwright.ir.program import Program
 
@@ -48,11 +49,16 @@ class Analysis:
         found: Counter[tuple[str, str]] = Counter()
         for op in self.program.ops:
             rule = op.rule
-            told = rule.known and op.kind != "custom_call"
+            told = rule.known and (op.kind != "custom_call" or "facts" in op.attributes)
             if not told and op.operands and len(rule.whole) == len(rule.sizes) and max(rule.sizes, default=1) > 1:
                 target = op.attributes.get("target")
                 found[f"{op.kind} @{target}" if target else op.kind, str(op.source)] += 1
         return tuple((kind, source, count) for (kind, source), count in found.items())
+
+    @cached_property
+    def kernels(self) -> tuple[KernelNote, ...]:
+        """What its Pallas kernels can be split by, and why not by more."""
+        return kernel_notes(self.program)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything a program may want to know, of JSON's types alone."""

@@ -94,6 +94,7 @@ def analysis_dict(analysis: Analysis) -> dict[str, Any]:
                 {"source": str(program.ops[l.op].source), "trips": l.trips, "known": l.known} for l in program.loops
             ],
             "opaque": [{"op": kind, "source": source, "count": n} for kind, source, n in analysis.opaque],
+            "kernels": [asdict(note) for note in analysis.kernels],
         },
         "colours": analysis.colours.count,
         "conflicts": len(analysis.conflicts),
@@ -172,6 +173,7 @@ def _notes(analysis: Analysis) -> list[str]:
     for kind, line, count in analysis.opaque:
         times = f" ({count} times)" if count > 1 else ""
         lines.append(f"{kind} at {line}{times} has no sharding rule and is computed whole.")
+    lines += [str(note) for note in analysis.kernels]
     return ["", *lines] if lines else []
 
 

@@ -17,6 +17,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from shardwright import _jax
 from shardwright.apply.annotate import Annotation, annotate
 from shardwright.apply.boundary import write_boundary
+from shardwright.apply.kernels import place_kernels, whole_kernels
 from shardwright.apply.specs import named
 from shardwright.errors import PlanError, TraceError
 from shardwright.frontend.own_shardings import KEEP
@@ -86,6 +87,7 @@ def annotated_module(
     partitioned = sharded.partition(module)
     if sharded.apart:
         write_boundary(module.module, partitioned)
+    place_kernels(module, partitioned, lowering.kernels, platform)
     all_said = sharded.explicit and sharded.constraints == KEEP
     return lowering, module, partitioned, annotate(module, partitioned, all_said=all_said)
 
@@ -102,9 +104,9 @@ def export_annotated(sharded: Sharded, platform: str) -> tuple[export.Exported, 
         if sharded.apart:
             exported = _wrapper(sharded, lowering, platform, sharded.jit_options, checks)
         else:
-            with sharded.traced_in():
+            with sharded.traced_in(), _jax.kernels_marked([], platform):
                 exported = export.export(
-                    jax.jit(sharded.fn, **sharded.jit_options), platforms=[platform], disabled_checks=checks
+                    jax.jit(_once(sharded.fn), **sharded.jit_options), platforms=[platform], disabled_checks=checks
                 )(*bare(lowering.shapes))
     except NotImplementedError as error:
         raise PlanError(f"JAX cannot export this program ({error}), so its plan can be read but not run.") from error
@@ -125,10 +127,26 @@ def export_plain(sharded: Sharded, platform: str, checks: Sequence[export.Disabl
     shardings = {"in_shardings": jax.tree.unflatten(jax.tree.structure(lowering.shapes), own)}
     if sharded.explicit:
         exported = _wrapper(sharded, lowering, platform, shardings, checks)
-        return dataclasses.replace(exported, mlir_module_serialized=_jax.serialize(module))
-    jitted = jax.jit(sharded.fn) if own_mesh(module) is None else jax.jit(sharded.fn, **shardings)
-    with sharded.traced_in():
-        return export.export(jitted, platforms=[platform], disabled_checks=checks)(*bare(lowering.shapes))
+    else:
+        options: dict[str, Any] = {} if own_mesh(module) is None else shardings
+        with sharded.traced_in(), _jax.kernels_marked([], platform):
+            exported = export.export(
+                jax.jit(_once(sharded.fn), **options), platforms=[platform], disabled_checks=checks
+            )(*bare(lowering.shapes))
+        if not lowering.kernels:
+            return exported
+    whole_kernels(module, lowering.kernels, platform)
+    return dataclasses.replace(exported, mlir_module_serialized=_jax.serialize(module))
+
+
+def _once(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of its own that does the same: JAX keeps what it lowers by function, and kernels are marked in it."""
+
+    def call(*args: Any) -> Any:
+        return fn(*args)
+
+    call.__name__ = getattr(fn, "__name__", "call")
+    return call
 
 
 def _wrapper(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from shardwright._kernel import Kernel
 from shardwright.compiler import ragged
 from shardwright.cost.kernels import EXPENSIVE, IN_PLACE, SHAPING
 from shardwright.cost.layout import padded
@@ -71,6 +72,8 @@ def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, 
     """Of a contraction whose axes split these factors (-1 for none): FLOPs of padded local shapes over the peak."""
     if not op.flops:
         return 0.0
+    if "facts" in op.attributes:
+        return kernel_work(op, dtype, factors, mesh, device)[0]
     ways: dict[int, int] = {}
     for axis, f in enumerate(factors):
         if f >= 0:
@@ -102,6 +105,30 @@ def _ragged(rule: Rule, ways: Mapping[int, int]) -> ragged.RaggedWork:
         size(f for f in right if f not in left and f not in rule.whole),
         size(counts),
         one_matrix_a_group=out.isdisjoint(rows),
+    )
+
+
+def kernel_work(
+    op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, device: Device
+) -> tuple[float, float, tuple[float, ...], float]:
+    """What a Pallas kernel whose axes split these grid indices asks for on one device.
+
+    These are seconds of the matrix unit, the vector unit's instructions for what is transcendental, bytes read of each
+    operand and bytes written: blocks are moved whenever the grid comes to another one.
+    """
+    kernel: Kernel = op.attributes["facts"].kernel
+    grid = list(kernel.grid)
+    for axis, k in enumerate(factors):
+        if k >= 0:
+            grid[k] //= mesh.sizes[axis]
+    part = math.prod(grid) / math.prod(kernel.grid)
+    scalars = tuple([4.0 * math.prod(shape) for shape in kernel.scalars])
+    reads = tuple([block.transferred_bytes(tuple(grid)) for block in kernel.operands])
+    return (
+        kernel.flops * part / (device.flops(dtype) * MATRIX_EFFICIENCY),
+        _EXPENSIVE * kernel.transcendentals * part,
+        scalars + reads,
+        sum([block.transferred_bytes(tuple(grid)) for block in kernel.results]),
     )
 
 

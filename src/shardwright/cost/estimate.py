@@ -203,7 +203,7 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
             heavy = next((o for o in ops if program.ops[o].kind in CONTRACTIONS), ops[-1])
             op = program.ops[heavy]
             tensor = str(program.values[op.results[0]]) if op.results else ""
-            entry = found[op.kind, op.source, bound, tensor]
+            entry = found[op.attributes.get("kernel", op.kind), op.source, bound, tensor]
             entry[0] += kernel.repeats
             entry[1] += seconds * kernel.repeats
     for v in model.relaid:

@@ -50,7 +50,7 @@ def trace(
     ``static_argnames`` and ``donate``, positions or names, are as in ``jax.jit``. ``platform`` (default: that of the
     default backend) is what the function is lowered for; no such device need be present. ``trip_counts`` tells the
     length of loops that the program does not (a number, or a mapping from ``"file.py:42"`` or a glob to a number).
-    ``rules`` maps targets of custom calls to sharding rules such as ``"b t d, d f -> b t f"``.
+    ``rules`` maps targets of custom calls, or names of kernels, to sharding rules such as ``"b t d, d f -> b t f"``.
     """
     fn, args, positions = by_position(fn, args, donate, kwargs, static_argnames)
     program = read(fn, lower(fn, args, platform), donate=positions, trip_counts=trip_counts, rules=rules).program
@@ -89,6 +89,7 @@ def read(
         boundary=_OURS,
         origin=_definition(fn),
         given_arguments=given,
+        kernels=[call.kernel for call in lowering.kernels],
     )
 
 
@@ -121,6 +122,8 @@ class Lowering:
     """The mesh that was set around the caller, or that the types of arguments are on."""
     planned: bool = False
     """Whether it was lowered with shardings that are not the program's own."""
+    kernels: tuple[_jax.PallasCall, ...] = ()
+    """The Pallas kernels that custom calls in the module stand for, by number."""
 
 
 def lowering_platform(name: str) -> str:
@@ -158,7 +161,9 @@ def lower(
         with inside, _jax.regions_replaced(opened.on_blocks) if dropped else nullcontext():
             jitted = jax.jit(in_place.watched(fn, changed), **jit_options)
             traced = jitted.trace(*(shapes if explicit else bare(shapes)))
-        lowered = traced.lower(lowering_platforms=(platform or here,))
+        kernels: list[_jax.PallasCall] = []
+        with _jax.kernels_marked(kernels, platform or here):
+            lowered = traced.lower(lowering_platforms=(platform or here,))
     except Exception as error:
         reason = str(error).strip().splitlines()
         if _ANOTHER_PLATFORM in str(error) and platform not in (None, here) and not jit_options:
@@ -176,7 +181,9 @@ def lower(
     given = [_sharding_of(leaf) or jitted_with for leaf, jitted_with in zip(jax.tree.leaves(shapes), own, strict=True)]
     planned = "in_shardings" in jit_options
     lowered_for = platform or here
-    return Lowering(fn, lowered, names, shapes, traced.out_info, lowered_for, tuple(given), ambient, planned)
+    return Lowering(
+        fn, lowered, names, shapes, traced.out_info, lowered_for, tuple(given), ambient, planned, tuple(kernels)
+    )
 
 
 def _warn_of_platform(fn: Callable[..., Any], here: str, platform: str | None) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwright import _jax
+from shardwright._kernel import TARGET, Kernel
 from shardwright.compiler.miscompiled import KINDS as MISCOMPILED_KINDS
 from shardwright.compiler.miscompiled import Site, forbid
 from shardwright.compiler.whole import computed_whole
@@ -19,6 +20,7 @@ from shardwright.errors import RuleError
 from shardwright.ir import collective_ops, own_rules, rules
 from shardwright.ir.flops import Window, convolution_flops, dot_flops
 from shardwright.ir.given import manual_axes
+from shardwright.ir.kernel_rules import kernel_rule, split_by_user
 from shardwright.ir.rules import Rule
 from shardwright.ir.user_rules import parse_rule
 
@@ -76,6 +78,13 @@ class OpClass:
     attributes: Callable[[Any], Attributes] | None
 
 
+class ReadKernel(NamedTuple):
+    """A Pallas kernel, and which of its results anybody reads."""
+
+    kernel: Kernel
+    read: frozenset[int]
+
+
 @dataclass
 class Classes:
     """The classes met so far, numbered in order."""
@@ -84,6 +93,8 @@ class Classes:
     platform: str | None = None
     mesh: Mapping[str, int] | None = None
     """The module's own."""
+    kernels: Sequence[Kernel] = ()
+    """The Pallas kernels that custom calls stand for by number."""
     _known: dict[Any, OpClass] = field(default_factory=dict)
     _classes: dict[Any, OpClass] = field(default_factory=dict)
 
@@ -95,11 +106,14 @@ class Classes:
         own = tuple([attributes[a] if a in attributes else None for a in more]) if more else None
         # All attributes can matter to what the compiler gets wrong, but they make a class only where it does.
         watched = tuple([attributes[a] for a in attributes]) if name in MISCOMPILED_KINDS else None
+        kernel = self._kernel(operation) if name == "stablehlo.custom_call" else None
+        if kernel is not None:
+            own = (*(own or ()), kernel)
         types = (len(operands), *operands, *results)
         known = self._known.get((name, given, own, watched, types))
         if known is None:
             ins, outs = [t.shape for t in operands], [t.shape for t in results]
-            rule = rules.empty_whole(self._rule(name, attributes, given, ins, outs))
+            rule = rules.empty_whole(self._rule(name, attributes, given, kernel, ins, outs))
             if computed_whole(name.partition(".")[2], self.platform):
                 rule = replace(rule, whole=frozenset(range(len(rule.sizes))))
             if watched is not None and rule.known:
@@ -110,19 +124,45 @@ class Classes:
                     number=len(self._classes),
                     kind=name.partition(".")[2],
                     rule=rule,
-                    flops=_flops(name, attributes, rule, ins, outs),
-                    attributes=self._reader(name, results),
+                    flops=kernel.kernel.flops if kernel else _flops(name, attributes, rule, ins, outs),
+                    attributes=self._reader(name, results, kernel),
                 )
             self._known[name, given, own, watched, types] = self._classes[name, given, own, rule, types] = known
         return known
 
-    def _rule(self, name: str, attributes: Any, given: Any, operands: list[Shape], results: list[Shape]) -> Rule:
-        target = text_attribute(attributes, "call_target_name", "") if name == "stablehlo.custom_call" else ""
-        if target in self.user_rules:
-            try:
-                return parse_rule(self.user_rules[target], operands, results)
-            except RuleError as error:
-                raise RuleError(f"for the custom call {target!r}, {error}") from None
+    def _kernel(self, operation: Any) -> ReadKernel | None:
+        """The Pallas kernel that a custom call stands for, and which of its results are read."""
+        if _jax.MARK not in operation.attributes:
+            return None
+        kernel = self.kernels[_jax.ir.IntegerAttr(operation.attributes[_jax.MARK]).value]
+        return ReadKernel(
+            kernel, frozenset(k for k, value in enumerate(operation.results) if any(True for _ in value.uses))
+        )
+
+    def _rule(
+        self,
+        name: str,
+        attributes: Any,
+        given: Any,
+        kernel: ReadKernel | None,
+        operands: list[Shape],
+        results: list[Shape],
+    ) -> Rule:
+        is_call = name == "stablehlo.custom_call"
+        target = text_attribute(attributes, "call_target_name", "") if is_call else ""
+        called = text_attribute(attributes, "kernel_name", target) if is_call else ""
+        for key, what in ((called, "kernel"), (target, "custom call")):
+            if key in self.user_rules:
+                try:
+                    rule = parse_rule(self.user_rules[key], operands, results)
+                    if kernel is None:
+                        return rule
+                    return kernel_rule(*kernel, split_by_user(kernel.kernel, rule, kernel.read))
+                except RuleError as error:
+                    what = "custom call" if key == target else what
+                    raise RuleError(f"for the {what} {key!r}, {error}") from None
+        if kernel is not None:
+            return kernel_rule(*kernel)
         shapes = operands + results
         if given is not None:
             rule = rules.from_shardy(given, _jax.sdy, shapes)
@@ -141,7 +181,16 @@ class Classes:
             return own_rules.elementwise(results[0], len(operands), 1)
         return own_rules.opaque(operands, results)
 
-    def _reader(self, name: str, results: Sequence[TensorType]) -> Callable[[Any], Attributes] | None:
+    def _reader(
+        self, name: str, results: Sequence[TensorType], kernel: ReadKernel | None
+    ) -> Callable[[Any], Attributes] | None:
+        if kernel is not None:
+            return lambda op: {
+                "target": TARGET,
+                "kernel": kernel.kernel.name,
+                "call": _jax.ir.IntegerAttr(op.attributes[_jax.MARK]).value,
+                "facts": kernel,
+            }
         if collective_ops.is_collective(name):
             return lambda op: {"over": collective_ops.axes_of(op, self.mesh)}
         return _reader(name, results)
@@ -259,12 +308,21 @@ def _reader(name: str, results: Sequence[TensorType]) -> Callable[[Any], Attribu
     if name in ("stablehlo.dot_general", "stablehlo.dot"):
         return lambda op: {"precise": _is_precise(op)}
     if name == "stablehlo.custom_call":
-        return lambda op: {"target": text_attribute(op.attributes, "call_target_name", "")}
+        return _call_names
     if name == "sdy.manual_computation":
         return lambda op: {"manual": manual_axes(op)}
     if name in ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.select_and_scatter"):
         return lambda op: {"reducer": _reducer(op.regions[-1].blocks[0])}
     return None
+
+
+def _call_names(op: Any) -> Attributes:
+    names = {"target": text_attribute(op.attributes, "call_target_name", "")}
+    return (
+        {**names, "kernel": text_attribute(op.attributes, "kernel_name", "")}
+        if "kernel_name" in op.attributes
+        else names
+    )
 
 
 def _is_precise(op: Any) -> bool:

@@ -291,7 +291,8 @@ def _free_values(program: Program) -> NDArray[np.bool_]:
     free = np.zeros(len(program.values), dtype=bool)
     constant = np.zeros(len(program.values), dtype=bool)
     for op in program.ops:
-        if op.regions or not op.results or op.kind == CONSTRAINT:  # which says where its result lies
+        # A constraint says where its result lies, and a kernel is not copied.
+        if op.regions or not op.results or op.kind == CONSTRAINT or "facts" in op.attributes:
             continue
         made = op.kind in ("constant", "iota") or (
             bool(op.operands)

@@ -15,8 +15,9 @@ Tensor = list[list[str]]
 
 
 def check_targets(program: Program, rules: Mapping[str, str] | None) -> None:
-    """Every rule must be of a custom call that the program has."""
-    targets = sorted({op.attributes["target"] for op in program.ops if op.kind == "custom_call"})
+    """Every rule must be of a custom call that the program has, by its target or by the name of its kernel."""
+    calls = [op.attributes for op in program.ops if op.kind == "custom_call"]
+    targets = sorted({names[key] for names in calls for key in ("target", "kernel") if key in names})
     for target in rules or {}:
         if target not in targets:
             have = f"it has {', '.join(targets)}" if targets else "it has none at all"

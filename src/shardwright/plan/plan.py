@@ -41,6 +41,7 @@ from shardwright.frontend.static import opened
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.build import ReadModule
 from shardwright.plan.choices import MeshChoice
+from shardwright.plan.kernels import WholeKernel, whole_kernels
 from shardwright.plan.mesh import check_mesh, device_mesh
 from shardwright.plan.own import OwnSharding, cost_without, find_own_shardings
 from shardwright.plan.placement import place
@@ -186,6 +187,11 @@ class Plan:
     def own_shardings(self) -> tuple[OwnSharding, ...]:
         """The shardings that the program has already, and that the plan keeps."""
         return find_own_shardings(self.analysis.program)
+
+    @cached_property
+    def whole_kernels(self) -> tuple[WholeKernel, ...]:
+        """The Pallas kernels that every device runs in full, because no axis splits them."""
+        return whole_kernels(self)
 
     @cached_property
     def cost_without_own(self) -> Cost:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardwright.plan.plan import Plan
 
 WIDTH = 120
-_MOST_COLLECTIVES, _MOST_DECISIONS, _MOST_WHOLE, _MOST_MESHES = 10, 8, 4, 8
+_MOST_COLLECTIVES, _MOST_DECISIONS, _MOST_WHOLE, _MOST_MESHES, _MOST_KERNELS = 10, 8, 4, 8, 3
 _WIDEST_SPEC = 52
 _SAME = 1e-3
 """Steps that differ by less than this part take as long."""
@@ -97,6 +97,8 @@ def _headline(plan: Plan) -> list[Text]:
     ]
     if plan.own_shardings:
         out.append(Text(own_text(plan)))
+    if plan.whole_kernels:
+        out.append(Text(kernels_text(plan), style="yellow"))
     if plan.search is not None and plan.search.evaluations > 1:
         found = plan.search
         until = {"seconds": ", until its time was over", "interrupted": ", until it was interrupted"}
@@ -123,6 +125,14 @@ def own_text(plan: Plan) -> str:
     without, step = plan.cost_without_own.step_seconds, plan.estimate_cost.step_seconds
     differs = abs(without - step) > _SAME * step
     return f"{kept}; without them the step would take {human_seconds(without) if differs else 'as long'}."
+
+
+def kernels_text(plan: Plan) -> str:
+    """The kernels that no axis splits, and their parts of the step, as one sentence."""
+    step = plan.estimate.step_seconds or 1.0
+    parts = [f"{k.name} at {k.source}, {100 * k.seconds / step:.0f}% of the step" for k in plan.whole_kernels]
+    more = f"; and {len(parts) - _MOST_KERNELS} more" if len(parts) > _MOST_KERNELS else ""
+    return f"Every device runs all of the kernel{'s' * (len(parts) > 1)} {'; '.join(parts[:_MOST_KERNELS])}{more}."
 
 
 def _of(part: int, limit: int) -> str:

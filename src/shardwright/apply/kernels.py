@@ -1,0 +1,178 @@
+"""Pallas kernels in an annotated module: each device runs its own part of the grid, in a manual region.
+
+The compiler cannot partition a kernel, and JAX refuses to have it tried. So the custom call that stands for one becomes
+a region that is manual along every axis, in which the kernel is called on local arrays and on a grid that is smaller by
+the axes that split it; where none does, on all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardwright import _jax
+from shardwright.apply.annotate import sharding_attribute
+from shardwright.errors import PlanError
+from shardwright.ir.build import ReadModule, functions_of, main_of
+from shardwright.ir.given import mesh_symbol
+from shardwright.ir.program import Op
+from shardwright.spmd import MeshShape, Partitioned, Sharding
+
+
+def place_kernels(read: ReadModule, partitioned: Partitioned, calls: Sequence[_jax.PallasCall], platform: str) -> None:
+    """Replace each custom call that stands for a kernel, in the module and among the operations that were read."""
+    if not calls:
+        return
+    mesh = partitioned.mesh
+    bodies = _Bodies(read.module, calls, platform)
+    with read.module.context:
+        symbol = mesh_symbol(read.module, mesh.axes, add=True)
+        for o, op in enumerate(read.program.ops):
+            if "call" not in op.attributes:
+                continue
+            assignment = partitioned.assignments[o]
+            factors = (-1,) * len(mesh.sizes) if assignment is None else assignment.factors
+            ways = _ways(factors, mesh)
+            body = bodies.of(op.attributes["call"], ways)
+            free = [name for name in mesh.names if name not in _manual_around(read, op)]
+            whole: list[Sharding] = [((),) * len(read.program.values[v].shape) for v in (*op.operands, *op.results)]
+            shardings = whole if assignment is None else [*assignment.operands, *assignment.results]
+            read.operations[o] = _region(read.operations[o], body, symbol, mesh.names, free, shardings)
+
+
+def whole_kernels(module: Any, calls: Sequence[_jax.PallasCall], platform: str) -> None:
+    """Have every kernel that a custom call in a module operation stands for called as it is, for one device."""
+    bodies = _Bodies(module, calls, platform)
+    marked: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        if _jax.MARK in operation.attributes:
+            marked.append(operation)
+        return _jax.ir.WalkResult.ADVANCE
+
+    _jax.walk(module.operation, visit)
+    with module.context:
+        for operation in marked:
+            body = bodies.of(_jax.ir.IntegerAttr(operation.attributes[_jax.MARK]).value, {})
+            with _jax.ir.InsertionPoint(operation), operation.location:
+                call = _call(body, list(operation.operands))
+            _replace(operation, call)
+
+
+def _ways(factors: Sequence[int], mesh: MeshShape) -> dict[int, int]:
+    """Into how many parts each grid index is split, which is the factor of the same number."""
+    out: dict[int, int] = {}
+    for size, f in zip(mesh.sizes, factors, strict=True):
+        if f >= 0:
+            out[f] = out.get(f, 1) * size
+    return out
+
+
+def _manual_around(read: ReadModule, op: Op) -> frozenset[str]:
+    """The axes along which the region that an op is in is manual already."""
+    given = next((own for v in op.results if (own := read.program.values[v].given) is not None), None)
+    return frozenset() if given is None else given.local
+
+
+class _Bodies:
+    """Functions of a module that run a kernel on a part of its grid, each made when it is first asked for."""
+
+    def __init__(self, module: Any, calls: Sequence[_jax.PallasCall], platform: str) -> None:
+        self.module, self.calls, self.platform = module, calls, platform
+        self.made: dict[tuple[int, tuple[tuple[int, int], ...]], Any] = {}
+
+    def of(self, number: int, ways: Mapping[int, int]) -> Any:
+        key = (number, tuple(sorted(ways.items())))
+        if key not in self.made:
+            self.made[key] = self._make(self.calls[number], ways, f"shardwright_kernel_{len(self.made)}")
+        return self.made[key]
+
+    def _make(self, call: _jax.PallasCall, ways: Mapping[int, int], name: str) -> Any:
+        try:
+            data = _jax.lowered_kernel(call, ways, self.platform)
+        except Exception as error:
+            reason = str(error).strip().splitlines()
+            grid = " × ".join(str(size // ways.get(k, 1)) for k, size in enumerate(call.kernel.grid)) or "one step"
+            raise PlanError(
+                f"JAX cannot lower the kernel {call.kernel.name!r} for {self.platform} on a grid of {grid} "
+                f"({reason[0] if reason else type(error).__name__}), so its plan can be read but not run."
+            ) from error
+        with self.module.context:
+            lowered = _jax.ir.Module.parse(data).operation
+            functions = functions_of(lowered)
+            main = main_of(lowered)
+            names = {symbol: f"{name}_{symbol}" for symbol in functions}
+            _rename(lowered, names)
+            block = self.module.regions[0].blocks[0]
+            out = None
+            for function in functions.values():
+                copied = function.clone(_jax.ir.InsertionPoint(block))
+                if function == main:
+                    out = copied
+        return out
+
+
+def _rename(module: Any, names: Mapping[str, str]) -> None:
+    """Give the functions of a module operation other names, and have them be nobody else's."""
+
+    def visit(operation: Any) -> Any:
+        if operation.name == "func.func":
+            symbol = _jax.ir.StringAttr(operation.attributes["sym_name"]).value
+            operation.attributes["sym_name"] = _jax.ir.StringAttr.get(names[symbol])
+            operation.attributes["sym_visibility"] = _jax.ir.StringAttr.get("private")
+            for each in ("arg_attrs", "res_attrs"):  # how main is called from outside
+                if each in operation.attributes:
+                    del operation.attributes[each]
+        elif operation.name == "func.call":
+            symbol = _jax.ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
+            operation.attributes["callee"] = _jax.ir.FlatSymbolRefAttr.get(names[symbol])
+        return _jax.ir.WalkResult.ADVANCE
+
+    _jax.walk(module, visit)
+
+
+def _region(
+    operation: Any, body: Any, symbol: str, names: Sequence[str], free: Sequence[str], shardings: Sequence[Sharding]
+) -> Any:
+    """A custom call replaced by a region, manual along the free axes, that calls a function on local arrays."""
+    count = len(operation.operands)
+    sdy = _jax.sdy
+    attributes = [sharding_attribute(symbol, names, sharding) for sharding in shardings]
+    with _jax.ir.InsertionPoint(operation), operation.location:
+        if not free:
+            made = _call(body, list(operation.operands))
+        else:
+            made = sdy.ManualComputationOp(
+                [value.type for value in operation.results],
+                list(operation.operands),
+                sdy.TensorShardingPerValueAttr.get(attributes[:count]),
+                sdy.TensorShardingPerValueAttr.get(attributes[count:]),
+                sdy.ManualAxesAttr.get([_jax.ir.StringAttr.get(name) for name in free]),
+            ).operation
+            types = _function_type(body).inputs
+            block = _jax.ir.Block.create_at_start(made.regions[0], types, [operation.location] * len(types))
+            with _jax.ir.InsertionPoint(block):
+                sdy.ReturnOp(list(_call(body, list(block.arguments)).results))
+    return _replace(operation, made)
+
+
+def _function_type(function: Any) -> Any:
+    return _jax.ir.FunctionType(_jax.ir.TypeAttr(function.attributes["function_type"]).value)
+
+
+def _call(function: Any, operands: Sequence[Any]) -> Any:
+    """A call of a function, where MLIR is inserting."""
+    symbol = _jax.ir.StringAttr(function.attributes["sym_name"]).value
+    return _jax.ir.Operation.create(
+        "func.call",
+        results=list(_function_type(function).results),
+        operands=list(operands),
+        attributes={"callee": _jax.ir.FlatSymbolRefAttr.get(symbol)},
+    )
+
+
+def _replace(operation: Any, made: Any) -> Any:
+    for old, new in zip(operation.results, made.results, strict=True):
+        old.replace_all_uses_with(new)
+    operation.erase()
+    return made
