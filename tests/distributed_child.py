@@ -19,7 +19,7 @@ from shardwright.models import build
 def main(port: str, process: int, count: int) -> None:
     if count > 1:
         jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=count, process_id=process)
-    fn, args, options = build("gpt", preset="tiny")
+    fn, args, options = build("mlp", preset="tiny")
     decisions = ["fsdp:data", "megatron:model"]
     plan = sw.evaluate(fn, *args, mesh={"data": 4, "model": 2}, decisions=decisions, **options)
     mesh = plan.make_mesh()

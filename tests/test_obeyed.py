@@ -134,19 +134,19 @@ def test_convolutions_are_not_split_along_image_and_features_at_once(batch_axis)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "tactics"),
+    ("model", "tactics", "sizes"),
     [
-        ("gpt", ["fsdp:data", "megatron_sequence:model"]),
-        ("itx", ["data_parallel:data", "megatron:model"]),
-        ("unet", ["data_parallel:data", "spatial:model"]),
-        ("gns", ["fsdp:data", "data_parallel:model"]),
-        ("moe", ["data_parallel:data", "expert_parallel:model"]),
-        ("vit", ["zero1:data", "context_parallel:model"]),
-        ("mlp", ["fsdp:data", "megatron:model"]),
+        ("gpt", ["fsdp:data", "megatron_sequence:model"], {}),
+        ("itx", ["data_parallel:data", "megatron:model"], {}),
+        ("unet", ["data_parallel:data", "spatial:model"], {"batch": 8, "width": 16}),
+        ("gns", ["fsdp:data", "data_parallel:model"], {}),
+        ("moe", ["data_parallel:data", "expert_parallel:model"], {"layers": 2, "batch": 16}),
+        ("vit", ["zero1:data", "context_parallel:model"], {}),
+        ("mlp", ["fsdp:data", "megatron:model"], {}),
     ],
 )
-def test_models_compute_the_same(model, tactics):
-    plan = planned(model, tactics)
+def test_models_compute_the_same(model, tactics, sizes):
+    plan = planned(model, tactics, **sizes)
     verdict = plan.verify("run")
     assert verdict, verdict.message
 
