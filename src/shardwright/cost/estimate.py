@@ -160,7 +160,7 @@ def _priced(model: CostModel, c: Collective, partitioned: Partitioned) -> Collec
     axes = tuple(partitioned.mesh.names.index(a) for a in c.axes)
     seconds = model.prices.move_seconds(Move(c.kind, axes, c.bytes, c.sharers, c.scale, c.in_place)) * c.times
     tensor = str(partitioned.program.values[c.value])
-    return CollectiveCost(c.kind, c.axes, c.bytes, c.times, seconds, tensor, c.where, c.source)
+    return CollectiveCost(c.kind, c.axes, c.bytes * c.scale, c.times, seconds, tensor, c.where, c.source)
 
 
 def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ...]:

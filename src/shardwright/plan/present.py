@@ -80,8 +80,8 @@ def _headline(plan: Plan) -> list[Text]:
     mesh, program = plan.partitioned.mesh, plan.analysis.program
     held = sum(argument_bytes(plan, a.value) for a in program.arguments)
     whole = sum(program.values[a.value].bytes for a in program.arguments)
-    moved = sum(c.total_bytes for c in plan.collectives)
-    runs = sum(c.times for c in plan.collectives)
+    moved = sum(c.total_bytes for c in plan.estimate.collectives)
+    runs = sum(c.times for c in plan.estimate.collectives)
     axes = " × ".join(f"{name} {size}" for name, size in plan.mesh.items())
     out = [
         Text(f"{program.name} on {mesh.devices} × {plan.device.name} ({axes})", style="bold"),
