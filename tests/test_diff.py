@@ -49,8 +49,8 @@ def test_data_parallel_beside_zero3(data, zero3):
     assert found["step"] == (data.estimate.step_seconds, zero3.estimate.step_seconds)
     assert found["peak"] == (data.estimate.peak_bytes, zero3.estimate.peak_bytes)
     assert found["collectives"] == (2, 4)
-    # Twice 3/4 of 20 MiB of gradients; or weights gathered and gradients scattered, once 3/4 each.
-    assert found["sent"] == (30 * MIB, 30 * MIB)
+    # Twice 3/4 of 20 MiB of gradients; or gradients scattered, and weights gathered, which a TPU rounds to bf16 first.
+    assert found["sent"] == (30 * MIB, 22.5 * MIB)
     (change,) = d.decisions
     assert (change.axis, change.only_a, change.moved) == ("data", (), ())
     assert change.only_b == (sw.Decision("data", "params.a[0]"), sw.Decision("data", "params.b[1]"))

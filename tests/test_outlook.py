@@ -281,3 +281,37 @@ def test_copies_bring_into_place_what_was_moved():
     )
     slots = device.vector_ops_per_second
     assert copied - plain == pytest.approx(2 * (17 + 44) * 64 * 2**20 / slots)
+
+
+@pytest.mark.parametrize(
+    ("device", "sizes", "axes", "whole"),
+    [
+        ("tpu-v5e", (4, 4), (0, 1), True),
+        ("tpu-v5e", (16, 1), (0,), True),
+        ("tpu-v5e", (4, 4), (1,), False),
+        ("tpu-v5e", (2, 2), (0, 1), False),
+        ("tpu-v5e", (2, 4), (0, 1), False),
+        ("tpu-v5e", (4, 8), (0, 1), False),
+        ("tpu-v5p", (2, 4), (0, 1), True),
+        ("tpu-v5p", (16, 4), (0, 1), True),
+        ("tpu-v5p", (16, 4), (0,), False),
+        ("a100-80", (4, 4), (0, 1), False),
+    ],
+)
+def test_sums_over_every_device_of_a_square_or_a_cuboid_are_reduced_whole(device, sizes, axes, whole):
+    prices = DevicePrices.of(find_device(device), MeshShape(("x", "y"), sizes))
+    assert prices.reduces_whole(axes) is whole
+
+
+def test_a_sum_that_is_reduced_whole_costs_twice_what_scattering_it_does():
+    def scattered(device, sizes):
+        decisions = [("x", "x[1]"), ("y", "x[1]"), ("x", "y[0]"), ("y", "y[0]")]
+        mesh = {"x": sizes[0], "y": sizes[1]}
+        fn = lambda x, y: jnp.sum(x, axis=1) + y  # noqa: E731
+        args = (array(2**20, 64), array(2**20))
+        found = sw.evaluate(fn, *args, mesh=mesh, device=device, decisions=decisions).estimate.collectives
+        return [(c.kind, c.total_bytes) for c in found]
+
+    bytes_of_all = 2**20 * 4
+    assert scattered("tpu-v5e", (4, 4)) == [("reduce-scatter", 2 * bytes_of_all * 15 / 16)]
+    assert scattered("tpu-v5e", (2, 4)) == [("reduce-scatter", bytes_of_all * 7 / 8)]

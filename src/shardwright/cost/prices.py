@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from shardwright.compiler.sums import reduced_whole
 from shardwright.cost.communication import collective_seconds
 from shardwright.cost.compute import RELAYOUT_SLOTS, SMALL_TILE_SLOTS
 from shardwright.devices import AxisLink, Device, Part, axis_parts, joined
@@ -67,6 +69,21 @@ class DevicePrices:
     def rounding(self, dtype: str) -> float:
         """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
         return 16 / bits_of(dtype) if dtype == "f32" and self.device.platform == "tpu" else 1.0
+
+    def reduces_whole(self, axes: tuple[int, ...]) -> bool:
+        """Whether sums over these axes are reduced whole where they could be scattered; not those of products."""
+        return axes in self._reduce_whole
+
+    @cached_property
+    def _reduce_whole(self) -> frozenset[tuple[int, ...]]:
+        """Sets of axes, in order: all of the mesh, with or without those of one device."""
+        along: dict[int, int] = {}
+        for part in (part for parts in self.parts for part in parts):
+            along[part.dimension] = along.get(part.dimension, 1) * part.size
+        if self.device.platform != "tpu" or min(along, default=-1) < 0 or not reduced_whole(tuple(along.values())):
+            return frozenset()
+        split = tuple([a for a, parts in enumerate(self.parts) if math.prod(part.size for part in parts) > 1])
+        return frozenset({split, tuple(range(len(self.parts)))})
 
     def loop_seconds(
         self, local_bytes: float, work_seconds: float, whole: Sequence[float], part: Sequence[float]

@@ -168,8 +168,8 @@ def _figures(a: Plan, b: Plan) -> tuple[Figure, ...]:
         figure("communication", SECONDS, lambda p: p.estimate.comm_seconds),
         figure("peak", BYTES, lambda p: p.estimate.peak_bytes),
         figure("arguments", BYTES, lambda p: p.estimate.argument_bytes),
-        figure("sent", BYTES, lambda p: sum(c.total_bytes for c in p.collectives)),
-        figure("collectives", COUNT, lambda p: sum(c.times for c in p.collectives)),
+        figure("sent", BYTES, lambda p: sum(c.total_bytes for c in p.estimate.collectives)),
+        figure("collectives", COUNT, lambda p: sum(c.times for c in p.estimate.collectives)),
         figure("of the devices' peak", PART, lambda p: p.estimate.peak_fraction),
     )
 

@@ -290,7 +290,7 @@ class Assigner:
         change = (
             _before(sharding, way.operands[t], ways.rounding[t])
             if t < count
-            else _after(way, ways.outlook, t - count, sharding)
+            else self._after(way, ways.outlook, t - count, sharding)
         )
         if change.have == change.want and not change.partial:
             return 0.0
@@ -343,9 +343,17 @@ class Assigner:
             if have == want and not way.partial:
                 yield _NOTHING
             else:
-                change = _after(way, ways.outlook, k, want)
+                change = self._after(way, ways.outlook, k, want)
                 size = self._size(ways, count + k, change)
                 yield known.get((size, change)) or self._move(size, change)
+
+    def _after(self, way: Way, outlook: Outlook, result: int, want: Sharding) -> _Change:
+        have, whole = way.results[result], outlook.reduces_whole
+        if way.partial and not (whole or outlook.product):
+            wanted = {axis for axes in want for axis in axes}
+            whole = self.prices.reduces_whole(tuple([axis for axis in way.partial if axis in wanted]))
+        narrowing, addends = outlook.narrowing[result], outlook.addends
+        return _Change(have, way.partial, want, outlook.sharers, narrowing, whole=whole, addends=addends)
 
     def _size(self, ways: Ways, t: int, change: _Change) -> float:
         """Bytes of a tensor that is moved, padded as it is before or after."""
@@ -424,18 +432,6 @@ class _Change(NamedTuple):
 
 def _before(have: Sharding, want: Sharding, rounding: float) -> _Change:
     return _Change(have, (), want, 1, 1.0, rounding)
-
-
-def _after(way: Way, outlook: Outlook, result: int, want: Sharding) -> _Change:
-    return _Change(
-        way.results[result],
-        way.partial,
-        want,
-        outlook.sharers,
-        outlook.narrowing[result],
-        whole=outlook.reduces_whole,
-        addends=outlook.addends,
-    )
 
 
 def _columns(rule: Rule) -> tuple[bool, ...]:

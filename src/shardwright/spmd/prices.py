@@ -18,6 +18,9 @@ class Prices(Protocol):
     def rounding(self, dtype: str) -> float:
         """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
 
+    def reduces_whole(self, axes: tuple[int, ...]) -> bool:
+        """Whether sums over these axes are reduced whole where they could be scattered; not those of products."""
+
     def loop_seconds(
         self, local_bytes: float, work_seconds: float, whole: Sequence[float], part: Sequence[float]
     ) -> float:
