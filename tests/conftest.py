@@ -7,11 +7,16 @@ os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 
 from collections import defaultdict
 
+import jax
 import pytest
 from hypothesis import settings
 
 from shardwright.compiler import margins
 from shardwright.compiler.margins import Margin
+
+# Compilers' optimizations take longer than the few steps that they would speed up. Children are left alone: what a
+# compiler makes of a plan is measured there.
+jax.config.update("jax_disable_most_optimizations", True)
 
 # The same examples in every run, so that a test fails because of a change and not because of luck;
 # pytest --hypothesis-profile=thorough looks further.

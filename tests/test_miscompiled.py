@@ -172,6 +172,24 @@ def test_windows_over_what_is_spread_out(dimension):
     assert max(differences(fn, args, plan)) < 1e-6
 
 
+@pytest.mark.parametrize("dimension", ["x[0]", "z[0]"])
+def test_windows_over_two_tensors_that_are_spread_out(dimension):
+    """The partitioner ends the process where the tensors are whole and the results are split."""
+
+    def larger(a, b):
+        return lax.max(a[0], b[0]), lax.select(a[0] > b[0], a[1], b[1])
+
+    def fn(x, y, z):
+        first, second = lax.reduce_window(
+            (x, y), (-jnp.inf, jnp.float32(0)), larger, (3,), (1,), [(1, 1)], base_dilation=(2,)
+        )
+        return jnp.tanh(first + z), second
+
+    args = f32(16), f32(16), f32(31)
+    plan = sw.evaluate(fn, *args, mesh={"a": 2}, decisions=[("a", dimension)])
+    assert max(differences(fn, args, plan)) < 1e-6
+
+
 def sorted_along(x, y):
     keys, values = lax.sort((x, y), dimension=1, num_keys=1)
     return jnp.sum(jnp.sin(keys) * values)

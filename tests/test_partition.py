@@ -86,9 +86,12 @@ def test_it_runs(plan):
     assert plan.verify("run").ok
 
 
-@pytest.mark.parametrize("model", ["gpt", pytest.param("moe", marks=pytest.mark.slow), "itx"])
-def test_plans_of_built_in_models_run(model):
-    fn, args, options = build(model, preset="tiny")
+@pytest.mark.parametrize(
+    ("model", "sizes"),
+    [("gpt", {}), pytest.param("moe", {"layers": 2, "batch": 16}, marks=pytest.mark.slow), ("itx", {})],
+)
+def test_plans_of_built_in_models_run(model, sizes):
+    fn, args, options = build(model, preset="tiny", **sizes)
     slow = sw.Device("slow", "gpu", {"f32": 2e10}, 2**36, 1e10, links=(sw.Link("wire", 1e9, 0.0),))
     plan = sw.partition(fn, *args, mesh={"data": 2, "model": 2}, device=slow, platform="cpu", **options)
     assert plan.collectives

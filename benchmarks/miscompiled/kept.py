@@ -56,7 +56,7 @@ def recalled(text: str, cases: Iterable[Case]) -> Iterator[Row]:
     """The rows that were kept, of cases that are as they were."""
     lines = [json.loads(line) for line in text.splitlines()]
     heads = {line["jaxlib"]: line for line in lines if "runs" in line}
-    complete = {lib: set(head["complete"].split()) for lib, head in heads.items()}
+    complete = {lib: set(head.get("complete", "").split()) for lib, head in heads.items()}
     of_case = {(line["jaxlib"], line["case"]): line for line in lines if "case" in line and "plans" not in line}
     planned = {(line["jaxlib"], line["case"]): line["plans"] for line in lines if "plans" in line}
     for case in cases:
