@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from shardwright.models import adam, shapes
 from shardwright.models.layers import cross_entropy, rms_norm, rotary, rotary_angles
 
 SCALES = {
-    "real": (LLAMA_70B, 16, {"data": 16, "model": 4}, "tpu-v5e"),
+    "real": (replace(LLAMA_70B, batch=128, sequence=2048), 16, {"data": 16, "model": 4}, "tpu-v5e"),
     "middle": (MIDDLE, 16, {"data": 4, "model": 4}, "tpu-v5e"),
     "small": (SMALL, 4, {"data": 4, "model": 2}, "tpu-v5e"),
 }

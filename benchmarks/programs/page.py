@@ -45,7 +45,7 @@ def page(about: str, rows: Mapping[str, Row], notes: str = "") -> str:
         ),
         *(["What went wrong, in its own words:\n\n" + "\n".join(wrong)] if wrong else []),
         f"{date.today()}, shardwright {some.get('shardwright', '?')}, jax {some.get('jax', '?')}; "
-        "`python -m benchmarks.programs`.",
+        "`python -m benchmarks.programs`. Seconds of planning are of the processor.",
         BY_HAND,
         *([notes.strip()] if notes.strip() else []),
     ]
@@ -63,7 +63,7 @@ def _real(name: str, row: Row) -> tuple[str, ...]:
     return (
         PROGRAMS[name].title,
         f"{mesh}, {real.get('device', '')}" if mesh else "",
-        _number(real.get("planning_seconds"), 1, 1),
+        _number(real.get("planning_cpu_seconds"), 1, 1),
         _called(real.get("names", {})),
         _number(real.get("step_seconds"), 1, 3),
         _number(real.get("peak_bytes"), 2**30, 1),
