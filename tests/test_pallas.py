@@ -1,5 +1,6 @@
 """Programs that call Pallas kernels: what their grids say, what keeps a grid whole, and that plans of them run."""
 
+import importlib.util
 from functools import partial
 
 import jax
@@ -16,7 +17,8 @@ import shardwright as sw
 from programs import f32
 
 MESH = {"data": 4, "model": 2}
-X, Y = f32(64, 128), f32(64, 128)
+X, Y = f32(64, 256), f32(64, 256)
+STACKED = f32(64, 256), f32(3, 256, 256)
 
 
 def scaled_sum(x, y, interpret=False):
@@ -25,7 +27,7 @@ def scaled_sum(x, y, interpret=False):
     def add_kernel(x_ref, y_ref, out_ref):
         out_ref[...] = 2 * x_ref[...] + y_ref[...]
 
-    block = pl.BlockSpec((8, 64), lambda i, j: (i, j))
+    block = pl.BlockSpec((8, 128), lambda i, j: (i, j))
     call = pl.pallas_call(
         add_kernel,
         grid=(8, 2),
@@ -53,18 +55,18 @@ def product(x, w, interpret=False, semantics=("parallel", "parallel", "arbitrary
 
     call = pl.pallas_call(
         product_kernel,
-        grid=(8, 2, 4),
-        in_specs=[pl.BlockSpec((8, 32), lambda i, _, k: (i, k)), pl.BlockSpec((32, 64), lambda _, j, k: (k, j))],
-        out_specs=pl.BlockSpec((8, 64), lambda i, j, _: (i, j)),
+        grid=(8, 2, 2),
+        in_specs=[pl.BlockSpec((8, 128), lambda i, _, k: (i, k)), pl.BlockSpec((128, 128), lambda _, j, k: (k, j))],
+        out_specs=pl.BlockSpec((8, 128), lambda i, j, _: (i, j)),
         out_shape=jax.ShapeDtypeStruct((x.shape[0], w.shape[1]), x.dtype),
-        scratch_shapes=[pltpu.VMEM((8, 64), jnp.float32)],
+        scratch_shapes=[pltpu.VMEM((8, 128), jnp.float32)],
         compiler_params=pltpu.CompilerParams(dimension_semantics=semantics) if semantics else None,
         interpret=interpret,
     )
     return call(x, w)
 
 
-def one_array(kernel, index_map, block=(8, 128), out_map=None, grid=(8,), **options):
+def one_array(kernel, index_map, block=(8, 256), out_map=None, grid=(8,), **options):
     """A kernel from one array to another of its shape."""
 
     def fn(x):
@@ -106,14 +108,14 @@ def test_blocks_go_with_the_grid():
     (op,) = kernel_ops(scaled_sum, X, Y)
     assert op.attributes["kernel"] == "add_kernel"
     assert str(op.rule) == "(ac)(bd),(ae)(bf)->(ag)(bh) whole=c,d,e,f,g,h"
-    assert op.rule.sizes[:4] == (8, 2, 8, 64)
+    assert op.rule.sizes[:4] == (8, 2, 8, 128)
 
 
 def test_a_sum_over_the_grid_stays_whole():
-    (op,) = kernel_ops(product, X, f32(128, 128))
+    (op,) = kernel_ops(product, X, f32(256, 256))
     assert splits(op) == {0: [(0, 0), (2, 0)], 1: [(1, 1), (2, 1)]}
-    assert op.flops == 2 * 64 * 128 * 128
-    assert "written by all of its steps" in notes(product, X, f32(128, 128))[2]
+    assert op.flops == 2 * 64 * 256 * 256
+    assert "written by all of its steps" in notes(product, X, f32(256, 256))[2]
 
 
 def test_flash_attention_is_split_by_batch_and_heads_forward_and_backward():
@@ -137,7 +139,7 @@ def test_a_dimension_that_vmap_adds_can_be_split_and_shifts_the_numbers_that_the
         out_ref[...] = x_ref[...] + pl.program_id(0)
 
     fn = jax.vmap(one_array(numbered, lambda i: (i, 0)))
-    (op,) = kernel_ops(fn, f32(6, 64, 128))
+    (op,) = kernel_ops(fn, f32(6, 64, 256))
     assert splits(op) == {0: [(0, 0), (1, 0)]}
 
 
@@ -161,11 +163,11 @@ def kept(x_ref, out_ref, sum_ref):
         (one_array(inside_a_branch, lambda i: (i, 0)), "asked for by number"),
         (one_array(copy_kernel, lambda i: (7 - i, 0)), "computes with it"),
         (one_array(copy_kernel, lambda i: (i, 0), out_map=lambda i: (7 - i, 0)), "computes with it"),
-        (one_array(copy_kernel, lambda i: (i, i), (8, 16)), "along several dimensions"),
+        (one_array(copy_kernel, lambda i: (i, i), (8, 32)), "along several dimensions"),
         (one_array(copy_kernel, lambda i: (i, 0), out_map=lambda _: (0, 0)), "written by all of its steps"),
         (one_array(copy_kernel, lambda i: (i, 0), grid=(7,)), "in whole blocks"),
-        (one_array(copy_kernel, lambda i: (i, 0), (10, 128), grid=(7,)), "in whole blocks"),
-        (one_array(kept, lambda i: (i, 0), scratch_shapes=[pltpu.VMEM((8, 128), jnp.float32)]), "outlives a step"),
+        (one_array(copy_kernel, lambda i: (i, 0), (10, 256), grid=(7,)), "in whole blocks"),
+        (one_array(kept, lambda i: (i, 0), scratch_shapes=[pltpu.VMEM((8, 256), jnp.float32)]), "outlives a step"),
     ],
 )
 def test_what_keeps_a_grid_whole(fn, reason):
@@ -183,8 +185,8 @@ def test_a_block_that_is_looked_up_keeps_the_grid_whole():
         grid_spec = pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=1,
             grid=(8, 2),
-            in_specs=[pl.BlockSpec((8, 64), lambda i, j, order: (order[i], j))],
-            out_specs=pl.BlockSpec((8, 64), lambda i, j, _: (i, j)),
+            in_specs=[pl.BlockSpec((8, 128), lambda i, j, order: (order[i], j))],
+            out_specs=pl.BlockSpec((8, 128), lambda i, j, _: (i, j)),
         )
         shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
         return pl.pallas_call(kernel, grid_spec=grid_spec, out_shape=shape)(order, x)
@@ -198,13 +200,13 @@ def test_a_result_that_nobody_reads_may_be_written_by_all_steps():
         out_ref[...] = last_ref[...] = x_ref[...]
 
     def both(x):
-        block = pl.BlockSpec((8, 128), lambda i: (i, 0))
-        shape = jax.ShapeDtypeStruct((8, 128), x.dtype)
+        block = pl.BlockSpec((8, 256), lambda i: (i, 0))
+        shape = jax.ShapeDtypeStruct((8, 256), x.dtype)
         call = pl.pallas_call(
             kernel,
             grid=(8,),
             in_specs=[block],
-            out_specs=[block, pl.BlockSpec((8, 128), lambda _: (0, 0))],
+            out_specs=[block, pl.BlockSpec((8, 256), lambda _: (0, 0))],
             out_shape=[x, shape],
         )
         return call(x)
@@ -248,17 +250,33 @@ def two_kernels(x, w, interpret=False):
     return lax.scan(layer, x, w)
 
 
+BOTH = [("data", "x[0]"), ("model", "w[2]")]
+
+
 def test_a_plan_runs_each_device_on_its_part_of_the_grid():
-    args = f32(64, 128), f32(3, 128, 128)
-    decisions = [("data", "x[0]"), ("model", "w[2]")]
-    plan = sw.evaluate(two_kernels, *args, mesh=MESH, device="tpu-v5e", decisions=decisions)
+    plan = sw.evaluate(two_kernels, *STACKED, mesh=MESH, device="tpu-v5e", decisions=BOTH)
     assert not plan.whole_kernels
     assert all("tensor<16x" in region for region in regions(plan))
     assert len(regions(plan)) == 2
-    values = inputs(*args)
+    values = inputs(*STACKED)
     expected = jax.jit(partial(two_kernels, interpret=True))(*values)
     for got, wanted in zip(jax.tree.leaves(plan.jit()(*values)), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-3)
+
+
+def test_on_a_tpu_the_kernel_is_called_on_local_arrays(tmp_path):
+    plan = sw.evaluate(two_kernels, *STACKED, mesh=MESH, device="tpu-v5e", decisions=BOTH)
+    plan.to_stablehlo(tmp_path / "planned.mlir")
+    text = (tmp_path / "planned.mlir").read_text()
+    calls = [line for line in text.splitlines() if "@tpu_custom_call" in line]
+    assert [line.rpartition("->")[2].split()[0] for line in calls] == ["tensor<16x128xf32>"] * 2
+    assert "shardwright.kernel" not in text
+
+
+def test_a_lowering_of_the_users_own_has_its_kernels():
+    sw.evaluate(two_kernels, *STACKED, mesh=MESH, device="tpu-v5e", decisions=BOTH).export("tpu")
+    lowered = jax.jit(two_kernels).trace(*STACKED).lower(lowering_platforms=("tpu",))
+    assert "shardwright" not in lowered.as_text()
 
 
 @jax.custom_vjp
@@ -276,10 +294,10 @@ def test_a_gradient_under_vmap_and_checkpoint_is_the_same():
     def plain(w, x):
         return ((2 * x * w) ** 2).sum()
 
-    args = f32(128), f32(4, 64, 128)
+    args = f32(256), f32(4, 64, 256)
     step = jax.value_and_grad(loss)
     plan = sw.evaluate(step, *args, mesh=MESH, device="tpu-v5e", decisions=[("data", "x[0]"), ("model", "x[1]")])
-    assert all("tensor<1x32x128xf32>" in region for region in regions(plan))
+    assert all("tensor<1x32x256xf32>" in region for region in regions(plan))
     values = inputs(*args)
     for got, wanted in zip(plan.jit()(*values), jax.value_and_grad(plain)(*values), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-4)
@@ -323,13 +341,23 @@ def test_a_kernel_in_a_region_of_the_users_own_stays_as_it_is():
     np.testing.assert_allclose(plan.jit()(x), jax.jit(fn)(x), rtol=1e-5)
 
 
-def test_work_is_divided_by_what_splits_a_kernel():
-    args = f32(64, 128), f32(3, 128, 128)
+def test_a_kernel_in_a_region_that_leaves_an_axis_is_run_in_another():
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    specs = {"in_specs": P("data"), "out_specs": P("data"), "axis_names": {"data"}, "check_vma": False}
 
+    def fn(x):
+        return jax.shard_map(one_array(copy_kernel, lambda i: (i, 0), grid=(2,)), mesh=mesh, **specs)(x) * 2
+
+    plan = sw.evaluate(fn, X, device="tpu-v5e", decisions=[])
+    assert [line.partition("manual_axes=")[2].split("}")[0] for line in regions(plan)] == ['{"data"', '{"model"']
+    (x,) = inputs(X)
+    np.testing.assert_allclose(plan.jit()(x), 2 * x)
+
+
+def test_work_is_divided_by_what_splits_a_kernel():
     def seconds(*decisions):
-        plan = sw.evaluate(two_kernels, *args, mesh=MESH, device="tpu-v5e", decisions=list(decisions))
-        model = plan.estimate.kernels
-        return sum(k.seconds for k in model if k.kind == "product_kernel")
+        plan = sw.evaluate(two_kernels, *STACKED, mesh=MESH, device="tpu-v5e", decisions=list(decisions))
+        return sum(k.seconds for k in plan.estimate.kernels if k.kind == "product_kernel")
 
     assert seconds(("data", "x[0]")) < seconds()
 
@@ -355,3 +383,28 @@ def test_flash_attention_planned_equals_plain_attention():
         plan.jit()(*values), jax.grad(partial(loss, plain), argnums=(0, 1, 2))(*values), strict=True
     ):
         np.testing.assert_allclose(got, wanted, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_verify_runs_kernels_interpreted():
+    plan = sw.evaluate(two_kernels, *STACKED, mesh=MESH, device="tpu-v5e", decisions=BOTH)
+    assert plan.verify("run")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="the TPU compiler is not installed")
+def test_attention_on_a_tpu_gathers_nothing():
+    def step(w, x):
+        def loss(w):
+            q, k, v = jnp.einsum("bsd,dchk->cbhsk", x, w["qkv"])
+            return (jnp.einsum("bhsk,hkd->bsd", flash_attention(q, k, v, causal=True), w["out"]) ** 2).mean()
+
+        return jax.tree.map(lambda w, g: w - 0.1 * g, w, jax.grad(loss)(w))
+
+    args = {"qkv": f32(256, 3, 2, 128), "out": f32(2, 128, 256)}, f32(8, 256, 256)
+    decisions = [("data", "x[0]"), ("model", "w.qkv[2]")]
+    plan = sw.evaluate(step, *args, mesh=MESH, device="tpu-v5e", decisions=decisions)
+    assert not plan.whole_kernels
+    found = plan.verify("tpu:v5e:2x4")
+    assert found, found.message
+    assert {c.kind for c in found.collectives} == {"all-reduce"}
