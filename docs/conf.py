@@ -45,6 +45,7 @@ PAGES = {
         "reading_a_plan",
         "pins_and_tactics",
         "sharded_programs",
+        "kernels",
         "verifying",
         "meshes",
         "memory_and_time",

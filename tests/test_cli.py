@@ -102,7 +102,7 @@ def test_own_function(tmp_path, monkeypatch):
         "own_model:mak": "has no 'mak'; did you mean make.",
         "own_modle:make": "there is no module 'own_modle'; did you mean own_model.",
         "own_model:wrong": "must return (fn, args)",
-        "own_model:option": "returns the option 'donat'; known options: donate.",
+        "own_model:option": "returns the option 'donat'; known options: donate, kwargs, static_argnames.",
         "own_model:broken": "failed with ValueError: no data",
         "own_model:number": "is not a function but a int.",
         "own_model:": "should be package.module:function.",
