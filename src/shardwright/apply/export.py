@@ -122,11 +122,10 @@ def export_plain(sharded: Sharded, platform: str, checks: Sequence[export.Disabl
     if sharded.explicit:
         exported = _wrapper(sharded, lowering, platform, {"in_shardings": whole, "out_shardings": whole}, checks)
     else:
-        options: dict[str, Any] = {} if own_mesh(module) is None else {"in_shardings": whole}
+        fn = _once(sharded.fn)
+        jitted = jax.jit(fn) if own_mesh(module) is None else jax.jit(fn, in_shardings=whole)
         with sharded.traced_in(), _jax.kernels_marked([], platform):
-            exported = export.export(
-                jax.jit(_once(sharded.fn), **options), platforms=[platform], disabled_checks=checks
-            )(*bare(lowering.shapes))
+            exported = export.export(jitted, platforms=[platform], disabled_checks=checks)(*bare(lowering.shapes))
         if not lowering.kernels:
             return exported
     whole_kernels(module, lowering.kernels, platform)
