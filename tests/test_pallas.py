@@ -273,6 +273,13 @@ def test_on_a_tpu_the_kernel_is_called_on_local_arrays(tmp_path):
     assert "shardwright.kernel" not in text
 
 
+@pytest.mark.parametrize("kind", [jax.sharding.AxisType.Auto, jax.sharding.AxisType.Explicit])
+def test_a_mesh_that_is_set_does_not_matter_to_a_kernel(kind):
+    with jax.set_mesh(jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind,) * 2)):
+        plan = sw.evaluate(scaled_sum, X, Y, mesh=MESH, device="tpu-v5e", decisions=[("data", "x[0]")])
+        assert "@tpu_custom_call" in plan.export("tpu")[0].mlir_module()
+
+
 def test_a_lowering_of_the_users_own_has_its_kernels():
     sw.evaluate(two_kernels, *STACKED, mesh=MESH, device="tpu-v5e", decisions=BOTH).export("tpu")
     lowered = jax.jit(two_kernels).trace(*STACKED).lower(lowering_platforms=("tpu",))

@@ -42,7 +42,7 @@ from typing import Any
 
 import jax
 import jaxlib
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxlib.version import __version__ as _jaxlib_version
 
 from shardwright._kernel import TARGET, Block, Kernel
@@ -391,12 +391,12 @@ def lowered_kernel(call: PallasCall, parts: Mapping[int, int], platform: str) ->
         for aval, block in zip(call.operands[count:], kernel.operands, strict=True)
     ]
     primitive = sys.modules["jax._src.pallas.pallas_call"].pallas_call_p
-    lowered = (
-        jax.jit(lambda *arrays: tuple(primitive.bind(*arrays, **params)), keep_unused=True)
-        .trace(*operands)
-        .lower(lowering_platforms=(platform,))
-    )
-    return bytecode(lowered.compiler_ir("stablehlo"))
+    jitted = jax.jit(lambda *arrays: tuple(primitive.bind(*arrays, **params)), keep_unused=True)
+    # Where a mesh is set, JAX would lower for all of its devices.
+    alone = contextlib.nullcontext() if ambient_mesh() is None else jax.set_mesh(Mesh(jax.devices()[:1], ("device",)))
+    with alone:
+        lowered = jitted.trace(*operands).lower(lowering_platforms=(platform,))
+        return bytecode(lowered.compiler_ir("stablehlo"))
 
 
 def _runnable(params: dict[str, Any], platform: str) -> dict[str, Any]:

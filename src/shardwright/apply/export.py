@@ -128,11 +128,10 @@ def export_plain(sharded: Sharded, platform: str, checks: Sequence[export.Disabl
     if sharded.explicit:
         exported = _wrapper(sharded, lowering, platform, shardings, checks)
     else:
-        options: dict[str, Any] = {} if own_mesh(module) is None else shardings
+        fn = _once(sharded.fn)
+        jitted = jax.jit(fn) if own_mesh(module) is None else jax.jit(fn, **shardings)
         with sharded.traced_in(), _jax.kernels_marked([], platform):
-            exported = export.export(
-                jax.jit(_once(sharded.fn), **options), platforms=[platform], disabled_checks=checks
-            )(*bare(lowering.shapes))
+            exported = export.export(jitted, platforms=[platform], disabled_checks=checks)(*bare(lowering.shapes))
         if not lowering.kernels:
             return exported
     whole_kernels(module, lowering.kernels, platform)
