@@ -103,9 +103,7 @@ def _other_side(
     return "the other pins"
 
 
-def replicated(
-    analysis: Analysis, mesh: MeshShape, replicate: Any, pins: Pin
-) -> tuple[Kept, list[Decision | Whole]]:
+def replicated(analysis: Analysis, mesh: MeshShape, replicate: Any, pins: Pin) -> tuple[Kept, list[Decision | Whole]]:
     """What stays whole: axes, each with the reason, and arguments as decisions.
 
     Raises ``PinError`` where a pin uses an axis, or shards an argument, that is to stay whole.
