@@ -172,21 +172,24 @@ def test_windows_over_what_is_spread_out(dimension):
     assert max(differences(fn, args, plan)) < 1e-6
 
 
+@pytest.mark.parametrize("gap", [1, 2])
 @pytest.mark.parametrize("dimension", ["x[0]", "z[0]"])
-def test_windows_over_two_tensors_that_are_spread_out(dimension):
-    """The partitioner ends the process where the tensors are whole and the results are split."""
+def test_windows_over_two_tensors(dimension, gap):
+    """The partitioner ends the process where the tensors are split and the results are whole, or the other way."""
 
     def larger(a, b):
         return lax.max(a[0], b[0]), lax.select(a[0] > b[0], a[1], b[1])
 
     def fn(x, y, z):
         first, second = lax.reduce_window(
-            (x, y), (-jnp.inf, jnp.float32(0)), larger, (3,), (1,), [(1, 1)], base_dilation=(2,)
+            (x, y), (-jnp.inf, jnp.float32(0)), larger, (3,), (1,), [(1, 1)], base_dilation=(gap,)
         )
-        return jnp.tanh(first + z), second
+        return jnp.sort(first + z), second
 
-    args = f32(16), f32(16), f32(31)
+    args = f32(16), f32(16), f32(gap * 15 + 1)
     plan = sw.evaluate(fn, *args, mesh={"a": 2}, decisions=[("a", dimension)])
+    (op,) = [op for op in plan.analysis.program.ops if op.kind == "reduce_window"]
+    assert "windows over several tensors whose results are whole" in op.rule.records
     assert max(differences(fn, args, plan)) < 1e-6
 
 

@@ -352,6 +352,17 @@ TABLE: tuple[Miscompiled, ...] = (
         ],
     ),
     Miscompiled(
+        name="windows over several tensors whose results are whole",
+        kinds=frozenset({"reduce_window"}),
+        what="a failed check of the partitioner (spmd_partitioner.cc), which ends the process, where the tensors are "
+        "split and the results are not",
+        instead="tensors and results are split alike, and the results gathered afterwards",
+        evidence=_MATRIX + "; jaxlib 0.10.2 only",
+        guarded=lambda site: (
+            {f for dims in site.tensors for dim in dims for f in dim} if len(site.tensors) > site.operands + 1 else ()
+        ),
+    ),
+    Miscompiled(
         name="a pad that cuts off a part of a step",
         kinds=frozenset({"pad"}),
         what="a failed check of the partitioner (spmd_partitioner.cc), which ends the process",
