@@ -372,6 +372,8 @@ def test_implied_decisions_keep_the_order_that_the_program_has():
 def test_other_numbers_of_devices_are_not_tried_for_what_is_on_one_mesh():
     found = sw.fit(named, W, f32(64, 16), device="tpu-v5e", memory="64KiB", ask_compiler=False)
     assert found.plan is not None and found.devices is None
+    with pytest.raises(sw.ShardwrightError, match="4"):
+        sw.fit(named, W, f32(64, 16), device="tpu-v5e", verify="tpu:v5e:2x2")
     with pytest.raises(sw.InfeasibleError) as error:
         sw.partition(named, W, f32(64, 16), device="tpu-v5e", memory="1KiB", ask_compiler=False)
     assert "the mesh {" not in str(error.value)

@@ -98,10 +98,8 @@ def fit(
     """
     check_budget(seconds, simulations=simulations, most_devices=most_devices)
     machine = find_machine(mesh, device, pin)
-    found, named = machine.device, None if len(machine.shapes) == 1 else named_axes(pin)
+    found = machine.device
     limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
-    if verify is not None:
-        parse_target(verify).check(machine.shapes[0].devices)
     traced = Traced.of(
         fn,
         args,
@@ -114,6 +112,9 @@ def fit(
         constraints,
     )
     machine = machine.for_program(traced.module.program)
+    named = None if len(machine.shapes) == 1 else named_axes(pin)
+    if verify is not None:
+        parse_target(verify).check(machine.shapes[0].devices)
     changed = find_dimension(traced, dimension)
     wish = Wish(found, limit_bytes, pin, replicate)
     budget = {"seconds": seconds, "simulations": simulations, "seed": seed}
