@@ -1,4 +1,4 @@
-"""Functions that come with a sharding rule, by JAX's ``custom_partitioning``: they keep it, and plans run their parts."""
+"""Functions that bring a sharding rule, by JAX's ``custom_partitioning``: they keep it, and plans run their parts."""
 
 from functools import partial
 
@@ -131,7 +131,7 @@ def test_a_partition_may_ask_for_other_shardings_than_its_rule_says():
     def choosy(x):
         return jnp.cumsum(x, axis=1)
 
-    def partition(mesh, args, result):
+    def partition(mesh, args, _result):
         own = NamedSharding(mesh, P(args[0].sharding.spec[0], None))
         return mesh, lambda x: jnp.cumsum(x, axis=1), own, (own,)
 
@@ -177,7 +177,7 @@ def test_a_rule_that_is_computed_and_arguments_that_are_static():
     def partition(factor, mesh, args, result):
         return mesh, lambda x: x * factor, result.sharding, (args[0].sharding,)
 
-    def rule(factor, mesh, operands, results):
+    def rule(factor, _mesh, operands, results):
         assert factor == 3 and operands[0].shape == results[0].shape
         return "i j -> i j"
 

@@ -340,8 +340,8 @@ class PallasCall:
 
 
 @contextlib.contextmanager
-def kernels_marked(found: list[PallasCall], platform: str) -> Iterator[None]:
-    """Have Pallas kernels lowered to custom calls that stand for them by their number in ``found``.
+def kernels_marked(found: list[PallasCall] | None, platform: str) -> Iterator[None]:
+    """Have Pallas kernels lowered to custom calls that stand for them by their number in ``found``, if there is any.
 
     Those in a region that is manual along every axis stay, and so do those that are not Pallas' own to lower: they run
     in a simulator, have effects, or arrays that are no plain ones. On a CPU, which has no kernels, all are interpreted.
@@ -358,7 +358,7 @@ def kernels_marked(found: list[PallasCall], platform: str) -> Iterator[None]:
         if threading.get_ident() != here:
             return entry.rule(ctx, *nodes, **params)
         params = _runnable(params, platform)
-        if not _is_plain(ctx, nodes, params):
+        if found is None or not _is_plain(ctx, nodes, params):
             return entry.rule(ctx, *nodes, **params)
         found.append(PallasCall(params, tuple(ctx.avals_in), _kernel(params, ctx.avals_in)))
         types = [_jax_mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
@@ -638,7 +638,7 @@ def lowered_function(call: FunctionCall, platform: str) -> bytes:
     inside = jaxpr_as_fun(call.params["call"])
     jitted = jax.jit(lambda *arrays: tuple(inside(*arrays)), keep_unused=True)
     operands = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands]
-    with _alone(), kernels_marked([], platform):
+    with _alone(), kernels_marked(None, platform):
         return bytecode(jitted.trace(*operands).lower(lowering_platforms=(platform,)).compiler_ir("stablehlo"))
 
 
@@ -676,7 +676,7 @@ def lowered_part(call: FunctionCall, mesh: AbstractMesh, specs: Sequence[Partiti
 
     mapped = jax.shard_map(flat, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
     bare = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands]
-    with jax.sharding.use_abstract_mesh(mesh), kernels_marked([], platform):
+    with jax.sharding.use_abstract_mesh(mesh), kernels_marked(None, platform):
         traced = jax.jit(mapped, keep_unused=True).trace(*bare)
         made = [(each.shape, each.dtype) for each in traced.out_info]
         if made != [(aval.shape, aval.dtype) for aval in results]:

@@ -46,12 +46,20 @@ def place_functions(
             whole: list[Sharding] = [((),) * len(read.program.values[v].shape) for v in (*op.operands, *op.results)]
             shardings = whole if assignment is None else [*assignment.operands, *assignment.results]
             key = number, tuple(spec(sharding, axes.names) for sharding in shardings)
+            name = f"shardwright_function_{len(made)}"
+            if axes.devices == 1:  # where JAX makes no region
+                if key not in made:
+                    made[key] = inserted(read.module, _jax.lowered_function(calls[number], platform), name)
+                with _jax.ir.InsertionPoint(read.operations[o]), read.operations[o].location:
+                    call = call_of(made[key], list(read.operations[o].operands))
+                read.operations[o] = replaced(read.operations[o], call)
+                continue
             if key not in made:
-                name = f"shardwright_function_{len(made)}"
                 made[key] = _region(read.module, calls[number], mesh, key[1], platform, name, symbol, axes)
             read.operations[o] = _placed(read.operations[o], made[key])
-        for function, _ in made.values():
-            function.erase()
+        if axes.devices > 1:
+            for function, _ in made.values():
+                function.erase()
 
 
 def whole_functions(module: Any, calls: Sequence[_jax.FunctionCall], platform: str) -> None:
