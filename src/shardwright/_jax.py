@@ -410,7 +410,12 @@ def lowered_kernel(call: PallasCall, parts: Mapping[int, int], platform: str) ->
         for aval, block in zip(call.operands[count:], kernel.operands, strict=True)
     ]
     primitive = sys.modules["jax._src.pallas.pallas_call"].pallas_call_p
-    jitted = jax.jit(lambda *arrays: tuple(primitive.bind(*arrays, **params)), keep_unused=True)
+
+    def run(*arrays: Any) -> Any:
+        return tuple(primitive.bind(*arrays, **params))
+
+    run.__name__ = run.__qualname__ = kernel.name  # by which it can be told in a compiled program
+    jitted = jax.jit(run, keep_unused=True)
     with _alone():
         lowered = jitted.trace(*operands).lower(lowering_platforms=(platform,))
         return bytecode(lowered.compiler_ir("stablehlo"))
@@ -674,6 +679,7 @@ def lowered_part(call: FunctionCall, mesh: AbstractMesh, specs: Sequence[Partiti
     def flat(*arrays: Any) -> Any:
         return tuple(jax.tree.leaves(part(*in_tree.unflatten(arrays))))
 
+    flat.__name__ = flat.__qualname__ = call.function.name
     mapped = jax.shard_map(flat, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
     bare = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands]
     with jax.sharding.use_abstract_mesh(mesh), kernels_marked(None, platform):

@@ -128,7 +128,8 @@ def paged_attention(q: Array, k: Array, v: Array, lengths: Array, pages: Array) 
     q [b, n, h], k and v [k, p, q, h], lengths [b], pages [b, m] -> [b, n, h]. The kernel has the number of heads and of
     sequences in it, so that no part of its grid could be run alone; the function says how it may be split instead.
     """
-    return _paged()(q * q.shape[-1] ** -0.5, k, v, lengths, pages)
+    out: Array = _paged()(q * q.shape[-1] ** -0.5, k, v, lengths, pages)
+    return out
 
 
 @cache
@@ -137,7 +138,8 @@ def _paged() -> Any:
 
     def paged(q: Array, k: Array, v: Array, lengths: Array, pages: Array) -> Array:
         at_once = next(n for n in (8, 4, 2, 1) if pages.shape[1] % n == 0)
-        return kernel(q, k, v, lengths, pages, pages_per_compute_block=at_once)
+        out: Array = kernel(q, k, v, lengths, pages, pages_per_compute_block=at_once)
+        return out
 
     def partition(mesh: Any, args: Any, result: Any) -> Any:
         return mesh, paged, result.sharding, tuple(arg.sharding for arg in args)
