@@ -22,6 +22,7 @@
   and ``jax._src.dispatch.prim_requires_devices_during_lowering``, by which it asks for devices: without these JAX puts
   the function in the place of its call, and the rule is lost. It stands there by number, too, until its ``partition``
   can be asked what each device runs.
+- ``jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version``: attention by cuDNN cannot be traced without one.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -98,6 +99,7 @@ __all__ = [
     "bytecode",
     "chlo",
     "copy_of",
+    "cudnn_assumed",
     "functions_marked",
     "installed_package_folders",
     "ir",
@@ -125,6 +127,8 @@ MARK = "shardwright.kernel"
 """Attribute with the number of the kernel that a custom call stands for."""
 FUNCTION_MARK = "shardwright.function"
 """Attribute with the number of the function that a custom call stands for."""
+_CUDNN_VERSION = 91000
+"""9.10, the first that has all that JAX asks for by version."""
 BYTECODE = b"ML\xefR"
 """What MLIR's bytecode begins with."""
 _ARTIFACT = re.compile(rb"ML\xefR.{1,2}StableHLO_v(\d+\.\d+\.\d+)\0", re.DOTALL)
@@ -521,6 +525,10 @@ _TRANSCENDENTAL = frozenset(
 )
 
 
+# Products as large as that of queries and keys; five are backward (Dao, "FlashAttention-2", 2023).
+_CUDNN_PRODUCTS = {"dot_product_attention_fwd": 2, "dot_product_attention_bwd": 5}
+
+
 class _Body:
     """What a kernel's body asks for, and its work in one step."""
 
@@ -540,6 +548,12 @@ class _Body:
                 (contracted, _), _ = params["dimension_numbers"]
                 depth = math.prod(equation.invars[0].aval.shape[d] for d in contracted)
                 self.flops += times * 2 * depth * math.prod(equation.outvars[0].aval.shape)
+            elif name in _CUDNN_PRODUCTS:
+                batch, *others, depth = equation.invars[0].aval.shape
+                keys = equation.invars[1].aval.shape[2 if params["layout"] == 1 else 1]
+                scores = batch * math.prod(others) * keys
+                self.flops += times * 2 * _CUDNN_PRODUCTS[name] * scores * depth
+                self.transcendentals += times * scores
             elif name == "pallas_call":
                 kernel = _kernel(params, [var.aval for var in equation.invars])
                 self.flops += times * kernel.flops
@@ -579,6 +593,21 @@ class FunctionCall:
 
 
 @contextlib.contextmanager
+def cudnn_assumed(platform: str) -> Iterator[None]:
+    """Have cuDNN's attention traced for a GPU where no cuDNN is installed: all that JAX asks for is its version."""
+    module: Any = sys.modules.get("jax._src.cudnn.fused_attention_stablehlo")
+    if platform != "cuda" or module is None or getattr(module, "cuda_versions", None) is not None:
+        yield
+        return
+    asked, here = module.check_cudnn_version, threading.get_ident()
+    module.check_cudnn_version = lambda: _CUDNN_VERSION if threading.get_ident() == here else asked()
+    try:
+        yield
+    finally:
+        module.check_cudnn_version = asked
+
+
+@contextlib.contextmanager
 def functions_marked(found: list[FunctionCall]) -> Iterator[None]:
     """Have functions with a ``sharding_rule`` lowered to custom calls that stand for them by number in ``found``.
 
@@ -609,19 +638,32 @@ def functions_marked(found: list[FunctionCall]) -> Iterator[None]:
         return call.results
 
     _jax_mlir._lowerings[primitive] = type(entry)(rule, entry.inline)
-    _dispatch.prim_requires_devices_during_lowering.discard(primitive)
+    try:
+        with _without_devices():
+            yield
+    finally:
+        _jax_mlir._lowerings[primitive] = entry
+
+
+@contextlib.contextmanager
+def _without_devices() -> Iterator[None]:
+    """Have functions with a rule of their own lowered for a mesh of no devices; cuDNN's attention is such functions."""
+    registry = _dispatch.prim_requires_devices_during_lowering
+    names = (_custom_partitioning.custom_partitioning_p.name, *_CUDNN_PRODUCTS)
+    taken = {primitive for primitive in registry if primitive.name.removesuffix("_wrapper") in names}
+    registry -= taken
     try:
         yield
     finally:
-        _jax_mlir._lowerings[primitive] = entry
-        _dispatch.prim_requires_devices_during_lowering.add(primitive)
+        registry |= taken
 
 
 def _function_of(params: Mapping[str, Any]) -> Function:
     body = _Body()
     jaxpr = _open(params["call"])
     body.look(jaxpr, 1)
-    return Function(jaxpr.debug_info.func_name, body.flops, body.transcendentals)
+    static = tuple(each if isinstance(each, (bool, int, float, str)) else None for each in params["static_args"])
+    return Function(jaxpr.debug_info.func_name, body.flops, body.transcendentals, static)
 
 
 def _rule_of(params: Mapping[str, Any], operands: list[Any], results: list[Any]) -> Any:
@@ -682,7 +724,7 @@ def lowered_part(call: FunctionCall, mesh: AbstractMesh, specs: Sequence[Partiti
     flat.__name__ = flat.__qualname__ = call.function.name
     mapped = jax.shard_map(flat, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
     bare = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands]
-    with jax.sharding.use_abstract_mesh(mesh), kernels_marked(None, platform):
+    with jax.sharding.use_abstract_mesh(mesh), kernels_marked(None, platform), _without_devices():
         traced = jax.jit(mapped, keep_unused=True).trace(*bare)
         made = [(each.shape, each.dtype) for each in traced.out_info]
         if made != [(aval.shape, aval.dtype) for aval in results]:
@@ -692,8 +734,11 @@ def lowered_part(call: FunctionCall, mesh: AbstractMesh, specs: Sequence[Partiti
 
 
 def _full(spec: PartitionSpec, rank: int) -> PartitionSpec:
-    """A spec with an entry for every dimension, as JAX's own callbacks get it."""
-    return PartitionSpec(*spec, *(None,) * (rank - len(spec)))
+    """A spec with an entry for every dimension, as JAX's own callbacks get it; these may give it back with more."""
+    entries = list(spec)
+    while len(entries) > rank and entries[-1] is None:
+        entries.pop()
+    return PartitionSpec(*entries, *(None,) * (rank - len(entries)))
 
 
 def _alone() -> contextlib.AbstractContextManager[Any]:
