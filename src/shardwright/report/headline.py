@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardwright.analysis.present import human_bytes
 from shardwright.plan.known import common_names
-from shardwright.plan.present import own_text
+from shardwright.plan.present import kernels_text, own_text
 from shardwright.report.table import seconds_text
 from shardwright.spmd.collectives import local_bytes
 
@@ -51,6 +51,8 @@ class Headline:
     arguments_whole: str
     own: str
     """What is kept of the program's own shardings; empty where it has none."""
+    whole_kernels: str
+    """The kernels that every device runs all of; empty where there are none."""
 
 
 def make_headline(plan: Plan) -> Headline:
@@ -84,4 +86,5 @@ def make_headline(plan: Plan) -> Headline:
         arguments=human_bytes(sum(local_bytes(whole, sharding, mesh) for whole, sharding in held)),
         arguments_whole=human_bytes(sum(whole for whole, _ in held)),
         own=own_text(plan) if plan.own_shardings else "",
+        whole_kernels=kernels_text(plan) if plan.whole_kernels else "",
     )
