@@ -202,8 +202,7 @@ class _Writer:
         """Whether a sharding of a result splits no factor that the op is kept from splitting, or not so."""
         rule = op.rule
         return not rule.records or all(
-            not axes
-            or (factors[:1] and factors[0] not in rule.whole and rule.divisors.get(factors[0], 0) % ways == 0)
+            not axes or (factors[:1] and factors[0] not in rule.whole and rule.divisors.get(factors[0], 0) % ways == 0)
             for axes, ways, factors in zip(
                 sharding, map(self.plan.mesh.ways, sharding), rule.results[result], strict=True
             )
