@@ -139,11 +139,19 @@ def _judgements(rows: Sequence[Row], margins: dict[str, Margin]) -> list[str]:
         unknown = f"{count['nobody knows', True]} taken, {count['nobody knows', False]} refused"
         right = f"{count['fits', True]} | {count['too large', False]}"
         lines.append(f"| {name} | {wrong} | {right} | {unknown} |")
-    lines += [
-        "",
-        "In the last row each program is judged by margins that were measured on others. Where the compiler is",
-        "installed it is asked about what nobody knows, and its word is the answer.",
-    ]
+    of_compiler = Counter((_WORDS[row["asked"]["fits"]], taken(row)) for row in rows if "asked" in row)
+    if of_compiler:
+        unknown = of_compiler["nobody knows", True] + of_compiler["nobody knows", False]
+        lines += [
+            "",
+            "In the last row each program is judged by margins that were measured on others. Where the compiler is",
+            f"installed it is asked about what nobody knows: `sw.partition` under the same limit, for {of_compiler.total()} of",
+            f"the plans, said that a plan fits {of_compiler['fits', True] + of_compiler['fits', False]} times, each time one "
+            "that the compiler had taken",
+            f"({of_compiler['fits', False]} times another than the one above, which it refuses), that none does "
+            f"{of_compiler['too large', False]} times where it refuses",
+            f"the plan above, {of_compiler['too large', True]} times where it takes it, and {unknown} times that it does not know.",
+        ]
     return lines
 
 
