@@ -131,11 +131,12 @@ class Block:
 class Kernel:
     """A kernel's grid, blocks and code.
 
-    ``scalars``: shapes of the operands that come before the blocked ones. ``body``: its parameters are the memory of
-    scalars, operands, results, and scratch memory, whose types are ``scratch``. ``parallel``: grid indices whose steps
-    the author declares independent, or that ``vmap`` added. ``aliases``: operands that a result is written over.
-    ``fixed`` says why the grid must stay as it is altogether, if it must. ``flops`` and ``transcendentals`` are of all
-    steps.
+    ``scalars``: shapes of the operands that come before the blocked ones, of which the first ``bounds`` are the sizes
+    of the grid indices ``dynamic``, known only when it runs, and 1 in ``grid``. ``body``: its parameters are the memory
+    of the other scalars, operands and results, and scratch memory, whose types are ``scratch``. ``parallel``: grid
+    indices whose steps the author declares independent, or that ``vmap`` added. ``aliases``: operands that a result is
+    written over. ``fixed`` says why the grid must stay as it is altogether, if it must. ``flops`` and
+    ``transcendentals`` are of all steps.
     """
 
     name: str
@@ -150,6 +151,8 @@ class Kernel:
     fixed: str = ""
     flops: int = 0
     transcendentals: int = 0
+    dynamic: frozenset[int] = frozenset()
+    bounds: int = 0
 
     @cached_property
     def _hash(self) -> int:
@@ -167,6 +170,15 @@ class Kernel:
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Of scalars, operands and results."""
         return self.scalars + tuple(block.shape for block in self.blocks)
+
+    def ref(self, t: int) -> int:
+        """The memory in the body for a tensor, numbered as those of ``shapes``; -1 if there is none."""
+        return self.body.params[t - self.bounds] if t >= self.bounds else -1
+
+    @cached_property
+    def scratch_refs(self) -> tuple[int, ...]:
+        """Memory in the body that belongs to no tensor."""
+        return self.body.params[len(self.shapes) - self.bounds :]
 
     def tensor(self, t: int) -> str:
         """What a tensor is called, numbered as those of ``shapes``."""

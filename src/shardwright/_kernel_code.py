@@ -48,7 +48,7 @@ def read_kernel(params: Mapping[str, Any], operands: Sequence[Any]) -> Kernel:
     work = params["cost_estimate"]
     flops, transcendentals = (0, 0) if work is not None else _work(body)
     sizes = [size if isinstance(size, int) else 1 for size in mapping.grid]
-    steps = math.prod(sizes)
+    steps, bounds = math.prod(sizes), mapping.num_dynamic_grid_bounds
     try:
         code, unread = _Reader(own).code(body), ""
     except (AttributeError, KeyError, TypeError, ValueError):  # as another version of JAX may write it
@@ -62,17 +62,17 @@ def read_kernel(params: Mapping[str, Any], operands: Sequence[Any]) -> Kernel:
         body=code,
         scratch=tuple(str(getattr(aval, "dtype", "")) for aval in mapping.scratch_avals),
         parallel=frozenset(mapping.vmapped_dims) | {k for k, word in declared if "parallel" in str(word).lower()},
-        aliases=tuple((int(operand), int(result)) for operand, result in params["input_output_aliases"]),
+        aliases=tuple((int(operand) + bounds, int(result)) for operand, result in params["input_output_aliases"]),
         fixed=_fixed(params, code) or unread,
         flops=work.flops if work is not None else flops * steps,
         transcendentals=work.transcendentals if work is not None else transcendentals * steps,
+        dynamic=frozenset(k for k, size in enumerate(mapping.grid) if not isinstance(size, int)),
+        bounds=bounds,
     )
 
 
 def _fixed(params: Mapping[str, Any], code: Code) -> str:
     mapping = params["grid_mapping"]
-    if not all(isinstance(size, int) for size in mapping.grid):
-        return "belongs to a grid whose size is known only when it runs"
     if mapping.get_grid_indices is not None or mapping.local_grid_env is not None or params["mesh"] is not None:
         return "belongs to a grid that is mapped to cores by the kernel itself"
     if any(block.transforms for block in mapping.block_mappings):

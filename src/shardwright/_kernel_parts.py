@@ -33,24 +33,24 @@ def part_params(
     """
     mapping = params["grid_mapping"]
     grid = tuple(size // parts[k] if k in parts else size for k, size in enumerate(mapping.grid))
-    scalars = len(kernel.scalars)
+    scalars, bounds = len(kernel.scalars), kernel.bounds
     body = open_jaxpr(params["jaxpr"])
     types: dict[Any, Any] = {}
     mappings = []
-    for t, v in enumerate(body.invars[: len(shapes)]):
+    for t, v in enumerate(body.invars[: len(shapes) - bounds], bounds):
         mapped = mapping.block_mappings[t - scalars] if t >= scalars else None
         if shapes[t] != kernel.shapes[t] and (mapped is None or _is_whole(mapped)):
             types[v] = resized(v.aval, shapes[t])
         if mapped is not None:
-            mappings.append(_mapping(mapped, shapes[t], types.get(v), shapes[:scalars], len(grid)))
+            mappings.append(_mapping(mapped, shapes[t], types.get(v), shapes[bounds:scalars], len(grid)))
     own = [k for k in range(len(grid)) if k not in mapping.vmapped_dims]
     last = {own.index(k): (kernel.grid[k] - 1, grid[k] - 1) for k in sums if k in parts}
     made = dict(params)
     if types or last:
         made["jaxpr"] = _closed(params["jaxpr"], _Rewriter(last).jaxpr(body, types, frozenset()))
     avals = list(mapping.index_map_avals)
-    for t in range(scalars):
-        avals[len(grid) + t] = resized(avals[len(grid) + t], shapes[t])
+    for n, shape in enumerate(shapes[bounds:scalars], len(grid)):
+        avals[n] = resized(avals[n], shape)
     made["grid_mapping"] = replace(mapping, grid=grid, block_mappings=tuple(mappings), index_map_avals=tuple(avals))
     results = shapes[len(shapes) - len(kernel.results) :]
     made["out_avals"] = tuple(

@@ -42,16 +42,18 @@ class Facts:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.body = GridNumbers(kernel.grid)
+        self.body = GridNumbers(kernel.grid, unknown=kernel.dynamic)
         self.body.work_out(kernel.body)
-        self.places = [GridNumbers(kernel.grid) for _ in kernel.blocks]
+        self.places = [GridNumbers(kernel.grid, unknown=kernel.dynamic) for _ in kernel.blocks]
         for numbers, block in zip(self.places, kernel.blocks, strict=True):
             numbers.give(block.place.params[: block.indices])
             numbers.work_out(block.place)
         count = len(kernel.scalars)
-        refs = kernel.body.params
-        self.tensor_of = {ref: t for t, ref in enumerate(refs[: len(kernel.shapes)])}
+        self.tensor_of = {kernel.ref(t): t for t in range(kernel.bounds, len(kernel.shapes))}
         self.held = {ref for ref, t in self.tensor_of.items() if t < count or self._is_held(t - count)}
+
+        given = {kernel.ref(t) for t in range(kernel.bounds, count + len(kernel.operands))}
+        self.written = given & {ref for step in kernel.body.everything() for ref in _written(step)}
 
     def is_scattered(self, ref: int) -> bool:
         """Whether the kernel stores to places in an array that it has whole."""
@@ -64,6 +66,12 @@ class Facts:
         found = [numbers.of(atom) for atom in block.place.outs]
         still = bool(found) and all(array is not None and not array.any() for array in found)
         return still and block.sizes == block.shape and not block.squeezed
+
+
+def _written(step: Step) -> list[int]:
+    """The memory that a step may change. A copy's first is what it reads."""
+    first = {"get": len(step.accesses), "dma_start": 1, "dma_wait": 1}.get(step.op, 0)
+    return [access.ref for access in step.accesses[first:]]
 
 
 class Proof:
@@ -86,7 +94,12 @@ class Proof:
         scalars = len(self.kernel.scalars)
         for b, (block, numbers) in enumerate(zip(self.kernel.blocks, self.facts.places, strict=True)):
             name = self.kernel.tensor(scalars + b)
-            check = _Check(self, numbers, {v: t for t, v in enumerate(block.place.params[block.indices :])}, Sums())
+            check = _Check(
+                self,
+                numbers,
+                {v: t for t, v in enumerate(block.place.params[block.indices :], self.kernel.bounds)},
+                Sums(),
+            )
             check.walk(block.place)
             if self.k not in block.follows:
                 continue
@@ -134,7 +147,12 @@ class Proof:
             slice(0, 1) if k > self.k else slice(None, None, part if k == self.k else 1)
             for k in range(len(self.kernel.grid))
         )
-        _Fresh(self.facts.body, first, frozenset(refs), self.kernel.body).walk(self.kernel.body, set())
+        numbers = self.facts.body
+        if self.kernel.dynamic:  # those after the one that is split are 0 as well
+            unknown = frozenset(k for k in self.kernel.dynamic if k < self.k)
+            numbers = GridNumbers(self.kernel.grid, unknown=unknown)
+            numbers.work_out(self.kernel.body)
+        _Fresh(numbers, first, frozenset(refs), self.kernel.body).walk(self.kernel.body, set())
 
 
 class _Check:

@@ -90,7 +90,7 @@ def split_by_user(kernel: Kernel, rule: Rule, read: frozenset[int]) -> tuple[Gri
         (f,) = factors
         places = {(t, d) for t, dims in enumerate(rule.tensors) for d, each in enumerate(dims) if f in each}
         for t, d in places - proof.places:  # what the body reads of an array that it has whole is for the user to say
-            if kernel.body.params[t] in facts.held and kernel.shapes[t][d] % ways == 0:
+            if kernel.ref(t) in facts.held and kernel.shapes[t][d] % ways == 0:
                 proof.demand(t, d, kernel.shapes[t][d] // ways)
         _check_results(kernel, proof, read)
         if proof.places != places:
@@ -109,6 +109,8 @@ def split_by_user(kernel: Kernel, rule: Rule, read: frozenset[int]) -> tuple[Gri
 def _split(kernel: Kernel, k: int, prove: Callable[[int, int], GridSplit]) -> GridSplit:
     """The most parts that can be proved to be right, and with it all that divide their number."""
     size = kernel.grid[k]
+    if k in kernel.dynamic:
+        return GridSplit(reason="has a size that is known only when the kernel runs")
     if size <= 1:
         return GridSplit(reason="has a single step")
     divisors = [n for n in range(size, 1, -1) if size % n == 0]
@@ -141,16 +143,16 @@ def _proved(facts: Facts, k: int, ways: int, read: frozenset[int]) -> GridSplit:
     proof = Proof(facts, k, ways)
     proof.arrays()
     first = len(kernel.scalars) + len(kernel.operands)
-    refs = kernel.body.params
     scattered = frozenset(t for t, _ in proof.places)
-    summed = [r for r in read if first + r not in scattered and not facts.is_scattered(refs[first + r])]
+    summed = [r for r in read if first + r not in scattered and not facts.is_scattered(kernel.ref(first + r))]
     if summed and len(summed) < len(read):
         raise Refused(f"has {kernel.tensor(first + min(summed))} written by all of its steps, others not")
     sums = find_sums(facts, k, ways, summed) if summed else Sums()
     proof.body(sums)
     _check_results(kernel, proof, read - set(summed))
-    carried = set(refs[len(kernel.shapes) :]) - sums.memory
-    carried |= {refs[first + r] for r in range(len(kernel.results)) if r not in read} - _own_memory(kernel, proof)
+    carried = set(kernel.scratch_refs) - sums.memory
+    carried |= facts.written
+    carried |= {kernel.ref(first + r) for r in range(len(kernel.results)) if r not in read} - _own_memory(kernel, proof)
     proof.memory(() if k in kernel.parallel else carried)
     if summed and (kernel.aliases or not proof.places):
         raise Refused(f"has {kernel.tensor(first + min(summed))} written by all of its steps, with no part of its own")
@@ -159,7 +161,7 @@ def _proved(facts: Facts, k: int, ways: int, read: frozenset[int]) -> GridSplit:
 
 def _own_memory(kernel: Kernel, proof: Proof) -> set[int]:
     """The memory of results that each part of the grid has its own of."""
-    return {kernel.body.params[t] for t, _ in proof.places}
+    return {kernel.ref(t) for t, _ in proof.places}
 
 
 def _check_results(kernel: Kernel, proof: Proof, read: frozenset[int] | set[int]) -> None:
@@ -186,5 +188,5 @@ def _dimensions(proof: Proof, t: int) -> set[int]:
 def obstacles(kernel: Kernel, read: frozenset[int]) -> Iterator[tuple[int, str]]:
     """Why the grid indices that cannot be split cannot, each in words."""
     for k, split in enumerate(grid_splits(kernel, read)):
-        if split.reason and kernel.grid[k] > 1:
+        if split.reason and (kernel.grid[k] > 1 or k in kernel.dynamic):
             yield k, split.reason

@@ -54,7 +54,7 @@ class _Finder:
         self.made: dict[int, Step] = {}
         self.uses: Counter[Atom | str] = Counter(kernel.body.outs)
         self.count = 0
-        self.scratch = kernel.body.params[len(kernel.shapes) :]
+        self.scratch = kernel.scratch_refs
         self.read = used_in(kernel.body)
         self._gather(kernel.body, (), repeated=False)
 
@@ -76,8 +76,10 @@ class _Finder:
         kernel = self.kernel
         t = len(kernel.scalars) + len(kernel.operands) + result
         name = kernel.tensor(t)
+        if kernel.dynamic:
+            raise Refused(f"has {name} written by all of its steps, and is not provably added up")
         over = self._indices(result, name)
-        ref = kernel.body.params[t]
+        ref = kernel.ref(t)
         stores = self.touches.get(ref, [])
         sources = {self._source(touch.step) for touch in stores}
         if len(sources) == 1 and (source := sources.pop()) in self.scratch:

@@ -79,13 +79,19 @@ def _chosen(which: Numbers, cases: Sequence[Numbers]) -> Numbers:
 class GridNumbers:
     """The numbers of a kernel's code that are known, by variable.
 
-    ``counts`` are the sizes of the grid that is looked at; ``last`` has, for grid indices, what their last number is
-    taken to be where the code compares them with ``asked_last``, that of the whole grid.
+    ``last`` has, for some grid indices, their last number as the code has it, and what to take it for. ``unknown`` are
+    grid indices of which nothing is known.
     """
 
-    def __init__(self, grid: Sequence[int], last: Mapping[int, tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self,
+        grid: Sequence[int],
+        last: Mapping[int, tuple[int, int]] | None = None,
+        unknown: frozenset[int] = frozenset(),
+    ) -> None:
         self.grid = tuple(grid)
         self.last = last or {}
+        self.unknown = unknown
         self.known: dict[int, Numbers] = {}
         self.index_of: dict[int, int] = {}
 
@@ -98,7 +104,8 @@ class GridNumbers:
     def give(self, variables: Iterable[int]) -> None:
         """Have the grid's indices stand under these variables, in order."""
         for k, v in enumerate(variables):
-            self.known[v], self.index_of[v] = self.index(k), k
+            if k not in self.unknown:
+                self.known[v], self.index_of[v] = self.index(k), k
 
     def of(self, atom: Atom) -> Numbers | None:
         """The numbers of a variable or constant, None if they are not known."""
@@ -121,7 +128,7 @@ class GridNumbers:
                 self.known[step.outs[0]] = found
 
     def _result(self, step: Step) -> Numbers | None:
-        if step.op == "program_id" and step.axis >= 0:
+        if step.op == "program_id" and step.axis >= 0 and step.axis not in self.unknown:
             self.index_of[step.outs[0]] = step.axis
             return self.index(step.axis)
         if step.op == "cond" and len(step.outs) == 1:
@@ -142,6 +149,8 @@ class GridNumbers:
     def _computed(self, op: str, ins: Sequence[Atom], dtype: str) -> Numbers | None:
         given = [self.of(atom) for atom in ins]
         known = [array for array in given if array is not None]
+        if op in ("and", "or") and any(array.dtype == bool and (array == (op == "or")).all() for array in known):
+            return np.full((1,) * len(self.grid), op == "or")
         if len(known) < len(given) or not known or (op in ("div", "rem") and not known[1].all()):
             return None
         if np.broadcast(*known).size > _MOST_STEPS:
