@@ -93,9 +93,9 @@ class Block:
     """Which part of an operand or result a step of the grid works on.
 
     ``sizes`` are those of the part. ``units``: what its number along a dimension counts, which is the part's size, or
-    1 if elements are counted; 0 if it cannot be told. ``place`` computes these numbers from the grid's indices and the
-    prefetched scalars, and has none where they are not one for each dimension. ``squeezed``: the kernel sees it with
-    fewer dimensions.
+    1 if elements are counted; 0 if it cannot be told. ``place`` computes these numbers from the grid's ``indices`` and
+    the prefetched scalars, and has none where they are not one for each dimension. ``seen`` are the dimensions that the
+    kernel sees.
     """
 
     shape: tuple[int, ...]
@@ -104,7 +104,7 @@ class Block:
     units: tuple[int, ...]
     place: Code
     indices: int
-    squeezed: bool = False
+    seen: tuple[int, ...]
 
     @cached_property
     def follows(self) -> frozenset[int]:

@@ -97,9 +97,9 @@ def _block(mapped: Any, indices: int) -> Block:
         units.append(sizes[-1] if kind in ("Blocked", "Squeezed") else int(unpadded))
     if len(place.outs) != len(shape):
         place = Code(place.params, place.steps, ())
-    squeezed = any(type(size).__name__ == "Squeezed" for size in mapped.block_shape)
+    seen = tuple(d for d, size in enumerate(mapped.block_shape) if type(size).__name__ != "Squeezed")
     bits = 8 * mapped.array_aval.dtype.itemsize
-    return Block(shape, bits, tuple(sizes), tuple(units), place, indices, squeezed)
+    return Block(shape, bits, tuple(sizes), tuple(units), place, indices, seen)
 
 
 class _Reader:

@@ -39,10 +39,13 @@ def part_params(
     mappings = []
     for t, v in enumerate(body.invars[: len(shapes) - bounds], bounds):
         mapped = mapping.block_mappings[t - scalars] if t >= scalars else None
-        if shapes[t] != kernel.shapes[t] and (mapped is None or _is_whole(mapped)):
-            types[v] = resized(v.aval, shapes[t])
+        blocks = None if mapped is None else _blocks(mapped, shapes[t])
+        seen = shapes[t] if blocks is None else tuple(s.block_size for s in blocks if hasattr(s, "block_size"))
+        if seen != v.aval.shape:
+            types[v] = resized(v.aval, seen)
         if mapped is not None:
-            mappings.append(_mapping(mapped, shapes[t], types.get(v), shapes[bounds:scalars], len(grid)))
+            held = {"block_shape": blocks, "transformed_block_aval": types[v]} if v in types else {}
+            mappings.append(_mapping(mapped, shapes[t], held, shapes[bounds:scalars], len(grid)))
     own = [k for k in range(len(grid)) if k not in mapping.vmapped_dims]
     last = {own.index(k): (kernel.grid[k] - 1, grid[k] - 1) for k in sums if k in parts}
     made = dict(params)
@@ -66,18 +69,23 @@ def resized(aval: Any, shape: tuple[int, ...]) -> Any:
     return aval.update(shape=shape, sharding=None)
 
 
-def _is_whole(mapped: Any) -> bool:
-    """Whether a block is all of its array."""
-    return [getattr(size, "block_size", 1) for size in mapped.block_shape] == list(mapped.array_aval.shape)
+def _blocks(mapped: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """The block of an array of another shape: along dimensions of which it was all, it is smaller as well."""
+    return tuple(
+        replace(size, block_size=whole) if getattr(size, "block_size", 1) > whole else size
+        for size, whole in zip(mapped.block_shape, shape, strict=True)
+    )
 
 
-def _mapping(mapped: Any, shape: tuple[int, ...], held: Any, scalars: Sequence[tuple[int, ...]], indices: int) -> Any:
-    """Of an array of another shape; ``held`` is the type of memory for all of it, if that is what the kernel has."""
-    changes: dict[str, Any] = {"array_aval": mapped.array_aval.update(shape=shape, sharding=None)}
-    if held is not None:
-        sizes = zip(mapped.block_shape, shape, strict=True)
-        changes["block_shape"] = tuple(replace(size, block_size=whole) for size, whole in sizes)
-        changes["transformed_block_aval"] = held
+def _mapping(
+    mapped: Any,
+    shape: tuple[int, ...],
+    changes: dict[str, Any],
+    scalars: Sequence[tuple[int, ...]],
+    indices: int,
+) -> Any:
+    """Of an array of another shape."""
+    changes["array_aval"] = mapped.array_aval.update(shape=shape, sharding=None)
     index_map = open_jaxpr(mapped.index_map_jaxpr)
     refs = index_map.invars[indices:]
     types = {v: resized(v.aval, shape) for v, shape in zip(refs, scalars, strict=True) if v.aval.shape != shape}

@@ -429,7 +429,7 @@ class _Sketch:
                 ("sum",) * 4
                 + ("scratch sum",) * 3
                 + ("scratch sum always written",) * 2
-                + ("set", "sum from one", "most", "decay", "added to", "scratch kept", "scratch sum doubled")
+                + ("set", "sum from one", "most", "decay", "scratch kept", "scratch sum doubled")
             )
         )
 

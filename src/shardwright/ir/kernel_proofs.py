@@ -3,8 +3,8 @@
 Each device has its part of one grid index and counts it from zero. That is right if every number in the kernel's code
 either is the same there, or is a place in an array, and further on by the same amount in each part: then the array goes
 to the devices in parts as well, and the place is the right one in each. What the grid alone decides is compared step by
-step (``kernel_values.py``); anything else is the same if what it is computed from is. And nothing that the steps of one
-part leave in memory may be read by those of the next.
+step (``kernel_values.py``); anything else is the same if what it is computed from is. What steps leave in memory for
+later ones is looked at in ``kernel_memory.py``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shardwright._kernel import ALL, Access, Atom, Block, Code, Constant, Kernel, Step
-from shardwright.ir.kernel_values import GridNumbers, Numbers, first_part, moved
-
-_GENERATOR = -1
-"""The state of a core's generator of random numbers, as if it were memory."""
+from shardwright.ir.kernel_flow import Flow
+from shardwright.ir.kernel_values import GridNumbers, first_part, moved
 
 
 class Refused(Exception):  # noqa: N818
@@ -37,6 +35,10 @@ class Sums:
     memory: set[int] = field(default_factory=set)
 
 
+Held = tuple[tuple[int, int] | None, ...]
+"""For each dimension of memory, the array's dimension that is in it from end to end, if one is."""
+
+
 class Facts:
     """What the grid decides in a kernel's code, worked out once for all of its indices."""
 
@@ -49,23 +51,36 @@ class Facts:
             numbers.give(block.place.params[: block.indices])
             numbers.work_out(block.place)
         count = len(kernel.scalars)
-        self.tensor_of = {kernel.ref(t): t for t in range(kernel.bounds, len(kernel.shapes))}
-        self.held = {ref for ref, t in self.tensor_of.items() if t < count or self._is_held(t - count)}
-
+        self.held: dict[int, Held] = {
+            kernel.ref(t): tuple((t, d) for d in range(len(kernel.shapes[t]))) for t in range(kernel.bounds, count)
+        }
+        for b in range(len(kernel.blocks)):
+            self.held[kernel.ref(count + b)] = self._held(b)
+        self.flow = Flow(kernel.body)
         given = {kernel.ref(t) for t in range(kernel.bounds, count + len(kernel.operands))}
         self.written = given & {ref for step in kernel.body.everything() for ref in _written(step)}
 
     def is_scattered(self, ref: int) -> bool:
-        """Whether the kernel stores to places in an array that it has whole."""
-        touched = [a for step in self.kernel.body.everything() for a in step.accesses if a.ref == ref]
-        return ref in self.held and any(isinstance(place, int) for access in touched for place in access.at or ())
+        """Whether the kernel works at places along dimensions that it has all of."""
+        return any(
+            isinstance(place, int) and dimension is not None
+            for step in self.kernel.body.everything()
+            for access in step.accesses
+            if access.ref == ref
+            for place, dimension in zip(access.at or (), self.held[ref], strict=False)
+        )
 
-    def _is_held(self, b: int) -> bool:
-        """Whether every step has all of an array, and not a block of it."""
+    def _held(self, b: int) -> Held:
+        """For each dimension that the kernel sees of a block: which it is of which array, if all of it is there."""
         block, numbers = self.kernel.blocks[b], self.places[b]
-        found = [numbers.of(atom) for atom in block.place.outs]
-        still = bool(found) and all(array is not None and not array.any() for array in found)
-        return still and block.sizes == block.shape and not block.squeezed
+        t = len(self.kernel.scalars) + b
+        if not block.place.outs:
+            return (None,) * len(block.seen)
+        found = {d: numbers.of(block.place.outs[d]) for d in block.seen}
+        return tuple(
+            (t, d) if array is not None and not array.any() and block.sizes[d] == block.shape[d] else None
+            for d, array in found.items()
+        )
 
 
 def _written(step: Step) -> list[int]:
@@ -83,6 +98,7 @@ class Proof:
     def __init__(self, facts: Facts, k: int, ways: int) -> None:
         self.facts, self.kernel, self.k, self.ways = facts, facts.kernel, k, ways
         self.demands: dict[tuple[int, int], int] = {}
+        self.first_result = len(self.kernel.scalars) + len(self.kernel.operands)
 
     @property
     def places(self) -> frozenset[tuple[int, int]]:
@@ -94,12 +110,9 @@ class Proof:
         scalars = len(self.kernel.scalars)
         for b, (block, numbers) in enumerate(zip(self.kernel.blocks, self.facts.places, strict=True)):
             name = self.kernel.tensor(scalars + b)
-            check = _Check(
-                self,
-                numbers,
-                {v: t for t, v in enumerate(block.place.params[block.indices :], self.kernel.bounds)},
-                Sums(),
-            )
+            refs = block.place.params[block.indices :]
+            held = {v: self.facts.held[self.kernel.ref(t)] for t, v in enumerate(refs, self.kernel.bounds)}
+            check = _Check(self, numbers, held, Sums())
             check.walk(block.place)
             if self.k not in block.follows:
                 continue
@@ -135,31 +148,23 @@ class Proof:
         if known != step:
             raise Refused(f"has dimension {d} of {self.kernel.tensor(t)} used in several ways")
 
-    def body(self, sums: Sums) -> None:
-        """By what the kernel does in a step."""
-        check = _Check(self, self.facts.body, {ref: self.facts.tensor_of[ref] for ref in self.facts.held}, sums)
-        check.walk(self.kernel.body)
-
-    def memory(self, refs: Iterable[int]) -> None:
-        """That nothing is left in memory for the next part: every first step of one writes it before it reads it."""
-        part = self.kernel.grid[self.k] // self.ways
-        first = tuple(
-            slice(0, 1) if k > self.k else slice(None, None, part if k == self.k else 1)
-            for k in range(len(self.kernel.grid))
-        )
-        numbers = self.facts.body
-        if self.kernel.dynamic:  # those after the one that is split are 0 as well
-            unknown = frozenset(k for k in self.kernel.dynamic if k < self.k)
-            numbers = GridNumbers(self.kernel.grid, unknown=unknown)
-            numbers.work_out(self.kernel.body)
-        _Fresh(numbers, first, frozenset(refs), self.kernel.body).walk(self.kernel.body, set())
+    def body(self, sums: Sums, relevant: frozenset[int]) -> None:
+        """By what the kernel does in a step to memory that is relevant."""
+        _Check(self, self.facts.body, self.facts.held, sums, relevant).walk(self.kernel.body)
 
 
 class _Check:
-    """Looks for what would be different on a part of the grid; ``held`` are arrays that are in memory as a whole."""
+    """Looks for what would be different on a part of the grid; ``held``: dimensions that memory has all of."""
 
-    def __init__(self, proof: Proof, numbers: GridNumbers, held: Mapping[int, int], sums: Sums) -> None:
-        self.proof, self.numbers, self.held, self.sums = proof, numbers, held, sums
+    def __init__(
+        self,
+        proof: Proof,
+        numbers: GridNumbers,
+        held: Mapping[int, Held],
+        sums: Sums,
+        relevant: frozenset[int] | None = None,
+    ) -> None:
+        self.proof, self.numbers, self.held, self.sums, self.relevant = proof, numbers, held, sums, relevant
         self.other: dict[int, str] = {}
         self.steps: dict[int, int | None] = {}
 
@@ -211,8 +216,14 @@ class _Check:
         else:
             self._plain(step)
 
+    def _matters(self, step: Step) -> bool:
+        """Whether a step does something that a result may hang on, besides what it returns."""
+        if not step.effect or step.op == "get":
+            return False
+        return not step.accesses or self.relevant is None or any(a.ref in self.relevant for a in step.accesses)
+
     def _taint(self, step: Step, reason: str) -> None:
-        if step.effect and step.op != "get":
+        if self._matters(step):
             raise Refused(reason)
         self.other.update({v: reason for v in step.outs if v not in self.numbers.known})
 
@@ -232,24 +243,22 @@ class _Check:
 
     def _touch(self, access: Access) -> str:
         """Why what is touched is another on a part of the grid, if it is."""
-        t = self.held.get(access.ref, -1)
-        if t < 0:
-            return self._numbered() if any(self.differs(atom) for atom in access.at or ()) else ""
-        shape = self.proof.kernel.shapes[t]
-        for d, atom in enumerate(access.at if access.at is not None else (ALL,) * len(shape)):
-            known = isinstance(atom, int) and atom in self.numbers.known
-            if not known:
+        held = self.held.get(access.ref, ())
+        for n, atom in enumerate(access.at if access.at is not None else (ALL,) * len(held)):
+            place = held[n] if n < len(held) else None
+            if place is None or not isinstance(atom, int) or atom not in self.numbers.known:
                 if self.differs(atom):
                     return self.reason(atom) or self._numbered()
-                self.proof.demand(t, d, 0)
+                if place is not None:
+                    self.proof.demand(*place, 0)
                 continue
-            assert isinstance(atom, int)
-            step = self.step_of(atom)
+            (t, d), step = place, self.step_of(atom)
             if step is None or step < 0:
                 return self._numbered()
             if step:
                 mine = first_part(self.numbers.known[atom], self.proof.k, self.proof.ways)
-                if int(mine.min()) < 0 or int(mine.max()) >= step or step * self.proof.ways != shape[d]:
+                whole = self.proof.kernel.shapes[t][d]
+                if int(mine.min()) < 0 or int(mine.max()) >= step or step * self.proof.ways != whole:
                     return f"does not go over dimension {d} of {self.proof.kernel.tensor(t)} evenly"
             self.proof.demand(t, d, step)
         return ""
@@ -257,8 +266,11 @@ class _Check:
     def _cond(self, step: Step) -> None:
         if self.differs(step.ins[0]):
             inside = [each for body in step.bodies for each in body.everything()]
-            if any(each.effect and id(each) not in self.sums.guarded for each in inside):
+            if any(self._matters(each) and id(each) not in self.sums.guarded for each in inside):
                 raise Refused(self.reason(step.ins[0]) or self._numbered())
+            for place in {p for each in inside for a in each.accesses for p in self.held.get(a.ref, ()) if p}:
+                if place[0] < self.proof.first_result:
+                    self.proof.demand(*place, 0)
             self._taint(step, self._numbered())
             return
         for body in step.bodies:
@@ -284,58 +296,3 @@ class _Check:
         for n in differing:
             if n < min(step.carried, len(step.outs)):
                 self.other[step.outs[n]] = self._numbered()
-
-
-class _Fresh:
-    """Looks for memory that is read before it is written, in the ``first`` steps of the parts of a grid."""
-
-    def __init__(self, numbers: GridNumbers, first: tuple[slice, ...], refs: frozenset[int], body: Code) -> None:
-        self.numbers, self.first = numbers, first
-        self.used = used_in(body)
-        self.refs = refs & {
-            access.ref for step in body.everything() if not self._only_writes(step) for access in step.accesses
-        }
-
-    def _only_writes(self, step: Step) -> bool:
-        return step.op == "swap" and not self.used.intersection(step.outs)
-
-    def walk(self, code: Code, written: set[int]) -> None:
-        for step in code.steps:
-            if step.op == "cond":
-                self._cond(step, written)
-                continue
-            for body in step.bodies:  # of a loop, which may have no turn at all
-                self.walk(body, written if step.op == "scoped" else set(written))
-            overwrites = self._only_writes(step)
-            for access in step.accesses:
-                if access.ref in self.refs and access.ref not in written:
-                    if not (overwrites and access.is_full):
-                        raise Refused("is not declared parallel, and the kernel has memory that outlives a step")
-                    written.add(access.ref)
-            if step.op == "prng_seed":
-                written.add(_GENERATOR)
-            elif step.op.startswith("prng_") and _GENERATOR not in written:
-                raise Refused("shares a generator of random numbers with the steps before it")
-
-    def _cond(self, step: Step, written: set[int]) -> None:
-        found = self.numbers.of(step.ins[0])
-        taken = range(len(step.bodies))
-        if found is not None:
-            first: Numbers = found[self.first]
-            if (first == first.flat[0]).all():
-                taken = range(int(first.flat[0]), int(first.flat[0]) + 1)
-        results = []
-        for n in taken:
-            results.append(set(written))
-            self.walk(step.bodies[min(max(n, 0), len(step.bodies) - 1)], results[-1])
-        written |= set.intersection(*results)
-
-
-def used_in(code: Code) -> set[int]:
-    """The variables that are read anywhere."""
-    found: set[Atom | str] = set(code.outs)
-    for step in code.everything():
-        found.update(step.ins)
-        found.update(atom for body in step.bodies for atom in body.outs)
-        found.update(atom for access in step.accesses for atom in access.at or ())
-    return {atom for atom in found if isinstance(atom, int)}

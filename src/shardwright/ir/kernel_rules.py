@@ -1,9 +1,10 @@
 """Sharding rules of Pallas kernels, out of their grids.
 
 A kernel can run on a part of the grid, and on the parts of its arrays that belong to it, as long as nothing in it can
-tell the difference: that is proved, or not, for each index of its grid by ``kernel_proofs.py``, and for results that
-are added up by ``kernel_sums.py``. The factors of a kernel's rule are its grid's indices in order, then one for each
-dimension that stays whole, or for what of it goes to one part as a whole.
+tell the difference: that is proved, or not, for each index of its grid by ``kernel_proofs.py``, with
+``kernel_memory.py`` for what steps leave behind, and ``kernel_sums.py`` for results that are added up. The factors of a
+kernel's rule are its grid's indices in order, then one for each dimension that stays whole, or for what of it goes to
+one part as a whole.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import combinations
 
 from shardwright._kernel import Kernel
 from shardwright.errors import RuleError
+from shardwright.ir.kernel_memory import check_memory
 from shardwright.ir.kernel_proofs import Facts, Proof, Refused, Sums
 from shardwright.ir.kernel_sums import find_sums
 from shardwright.ir.rules import Dims, Rule
@@ -90,7 +92,7 @@ def split_by_user(kernel: Kernel, rule: Rule, read: frozenset[int]) -> tuple[Gri
         (f,) = factors
         places = {(t, d) for t, dims in enumerate(rule.tensors) for d, each in enumerate(dims) if f in each}
         for t, d in places - proof.places:  # what the body reads of an array that it has whole is for the user to say
-            if kernel.ref(t) in facts.held and kernel.shapes[t][d] % ways == 0:
+            if (t, d) in facts.held.get(kernel.ref(t), ()) and kernel.shapes[t][d] % ways == 0:
                 proof.demand(t, d, kernel.shapes[t][d] // ways)
         _check_results(kernel, proof, read)
         if proof.places != places:
@@ -148,12 +150,13 @@ def _proved(facts: Facts, k: int, ways: int, read: frozenset[int]) -> GridSplit:
     if summed and len(summed) < len(read):
         raise Refused(f"has {kernel.tensor(first + min(summed))} written by all of its steps, others not")
     sums = find_sums(facts, k, ways, summed) if summed else Sums()
-    proof.body(sums)
+    relevant = facts.flow.behind(kernel.ref(first + r) for r in read)
+    proof.body(sums, relevant)
     _check_results(kernel, proof, read - set(summed))
     carried = set(kernel.scratch_refs) - sums.memory
     carried |= facts.written
     carried |= {kernel.ref(first + r) for r in range(len(kernel.results)) if r not in read} - _own_memory(kernel, proof)
-    proof.memory(() if k in kernel.parallel else carried)
+    check_memory(facts, k, ways, frozenset() if k in kernel.parallel else relevant & carried)
     if summed and (kernel.aliases or not proof.places):
         raise Refused(f"has {kernel.tensor(first + min(summed))} written by all of its steps, with no part of its own")
     return GridSplit(ways, proof.places, bool(summed))

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shardwright._kernel import SOME, Access, Atom, Code, Constant, Step
-from shardwright.ir.kernel_proofs import Facts, Refused, Sums, used_in
+from shardwright.ir.kernel_memory import used_in
+from shardwright.ir.kernel_proofs import Facts, Refused, Sums
 from shardwright.ir.kernel_values import GridNumbers, Numbers
 
 _ADDITIONS = frozenset({"add", "add_any"})
