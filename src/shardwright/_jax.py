@@ -18,6 +18,8 @@
 - ``jax._src.interpreters.mlir._lowerings`` and the parameters of ``pallas_call`` with its grid and block mappings: a
   kernel says by them how it may be split, but not in the module, where it is bytes. It stands there by number instead,
   until it is known on which part of its grid each device runs it; then it is bound again with that grid.
+- ``jax._src.core.ShapedArray``: the type of an argument that lies in the host's memory; a ``jax.ShapeDtypeStruct`` can
+  only tell by a sharding on some mesh, which the program would be held to.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -60,6 +62,7 @@ def _unsupported(missing: str) -> UnsupportedJaxError:
 
 try:
     from jax._src import config as _config
+    from jax._src import core as _core
     from jax._src import mesh as _mesh
     from jax._src import shard_map as _shard_map
     from jax._src.export import _export
@@ -72,6 +75,7 @@ try:
     _mesh.thread_resources.env.physical_mesh  # noqa: B018
     _config.auto_pcast, _shard_map.shard_map_p  # noqa: B018
     _jax_mlir._lowerings, _jax_mlir.aval_to_ir_type  # noqa: B018
+    _core.ShapedArray, jax.memory.Space.Host  # noqa: B018
 except (ImportError, AttributeError) as error:
     raise _unsupported(str(error)) from error
 
@@ -84,6 +88,7 @@ __all__ = [
     "bytecode",
     "chlo",
     "copy_of",
+    "host_shape",
     "installed_package_folders",
     "ir",
     "is_jitted",
@@ -242,6 +247,11 @@ def own_shardings(traced: jax.stages.Traced) -> list[NamedSharding | None]:
         inside = {id(outer): var for outer, var in zip(call.invars, jaxpr.invars, strict=True)}
         arguments = [inside.get(id(var)) for var in arguments]
     return given
+
+
+def host_shape(shape: Sequence[int], dtype: Any, *, weak_type: bool = False) -> Any:
+    """An argument's type that lies in the host's memory, to trace with."""
+    return _core.ShapedArray(tuple(shape), dtype, weak_type=weak_type, memory_space=jax.memory.Space.Host)
 
 
 def is_jitted(fn: Any) -> bool:

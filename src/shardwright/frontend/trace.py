@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from shardwright import _jax
 from shardwright.devices.find import default_backend
@@ -21,6 +21,7 @@ from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
+from shardwright.ir.memory import PINNED, is_on_host
 from shardwright.ir.program import Program, Source
 from shardwright.ir.user_rules import check_targets
 
@@ -30,6 +31,8 @@ _shape_of: Callable[..., Any] = jax.ShapeDtypeStruct
 _OURS = (__file__, *(str(each.__file__) for each in (_jax, calls, in_place, opened, own_shardings, stablehlo, static)))
 """Files whose frames, and all outside them, are not the user's."""
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+_ALONE = AbstractMesh((1,), ("device",), axis_types=(AxisType.Auto,))
+"""The mesh of an argument that lies on one device's host, whose shape has no other way to tell."""
 _ANOTHER_PLATFORM = "is different from the lowering platform"
 """What JAX says of a callback into Python that is lowered for a platform which is not there."""
 
@@ -90,6 +93,7 @@ def read(
         origin=_definition(fn),
         given_arguments=given,
         kernels=[call.kernel for call in lowering.kernels],
+        memory_kinds=[lowering.memory_kinds[k] for k in kept],
     )
 
 
@@ -124,6 +128,8 @@ class Lowering:
     """Whether it was lowered with shardings that are not the program's own."""
     kernels: tuple[_jax.PallasCall, ...] = ()
     """The Pallas kernels that custom calls in the module stand for, by number."""
+    memory_kinds: tuple[str | None, ...] = ()
+    """Where flat arguments lie if that is on the host, as JAX calls it."""
 
 
 def lowering_platform(name: str) -> str:
@@ -160,7 +166,7 @@ def lower(
         dropped = constraints == own_shardings.DROP
         with inside, _jax.regions_replaced(opened.on_blocks) if dropped else nullcontext():
             jitted = jax.jit(in_place.watched(fn, changed), **jit_options)
-            traced = jitted.trace(*(shapes if explicit else bare(shapes)))
+            traced = jitted.trace(*bare(shapes, sharded=explicit))
         kernels: list[_jax.PallasCall] = []
         with _jax.kernels_marked(kernels, platform or here):
             lowered = traced.lower(lowering_platforms=(platform or here,))
@@ -179,10 +185,21 @@ def lower(
         _check_jitted(fn, names, shapes)
     own = _jax.own_shardings(traced)
     given = [_sharding_of(leaf) or jitted_with for leaf, jitted_with in zip(jax.tree.leaves(shapes), own, strict=True)]
-    planned = "in_shardings" in jit_options
-    lowered_for = platform or here
     return Lowering(
-        fn, lowered, names, shapes, traced.out_info, lowered_for, tuple(given), ambient, planned, tuple(kernels)
+        fn,
+        lowered,
+        names,
+        shapes,
+        traced.out_info,
+        platform or here,
+        given=tuple(given),
+        ambient=ambient,
+        planned="in_shardings" in jit_options,
+        kernels=tuple(kernels),
+        memory_kinds=tuple(
+            memory_kind_of(leaf) or _kind_on_host(jitted_with)
+            for leaf, jitted_with in zip(jax.tree.leaves(shapes), own, strict=True)
+        ),
     )
 
 
@@ -220,27 +237,50 @@ def _sharding_of(leaf: Any) -> NamedSharding | None:
     return sharding if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
 
 
+def memory_kind_of(leaf: Any) -> str | None:
+    """Where an argument lies if that is on the host, as JAX calls it."""
+    return _kind_on_host(getattr(leaf, "sharding", None))
+
+
+def _kind_on_host(sharding: Any) -> str | None:
+    kind: str | None = getattr(sharding, "memory_kind", None)
+    return kind if is_on_host(kind) else None
+
+
 def _explicit_mesh(shapes: Any) -> AbstractMesh | None:
     """The mesh of arguments whose types carry shardings."""
     meshes = [own.mesh.abstract_mesh for leaf in jax.tree.leaves(shapes) if (own := _sharding_of(leaf)) is not None]
     return next((mesh for mesh in meshes if AxisType.Explicit in mesh.axis_types), None)
 
 
-def bare(shapes: Any) -> Any:
-    """Shapes of arguments without the shardings that these have."""
+def bare(shapes: Any, *, sharded: bool = False) -> Any:
+    """Shapes of arguments to trace with: without the shardings that these have, unless they are to be ``sharded``.
+
+    Those that lie on the host stay there: that is part of their types, and what is done with them goes by it.
+    """
 
     def shape(leaf: Any) -> Any:
-        if _sharding_of(leaf) is None:
+        kind, sharding = memory_kind_of(leaf), _sharding_of(leaf)
+        if (sharding is None and kind is None) or (sharded and sharding is not None):
             return leaf
+        if kind == PINNED:
+            return _jax.host_shape(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
         return _shape_of(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
 
     return jax.tree.map(shape, shapes)
 
 
+def resized(leaf: Any, shape: tuple[int, ...]) -> Any:
+    """An argument of another size, on the host if it is there."""
+    kind = memory_kind_of(leaf)
+    sharding = None if kind is None else NamedSharding(_ALONE, PartitionSpec(), memory_kind=kind)
+    return _shape_of(shape, leaf.dtype, sharding=sharding)
+
+
 def _shapes(name: str, tree: Any) -> Any:
     """The tree with every array replaced by its shape, and a clear word for a leaf that is none.
 
-    Where arrays lie on a mesh, the shapes tell.
+    Where arrays lie on a mesh, or on the host, the shapes tell.
     """
 
     def shape(path: Any, leaf: Any) -> Any:
@@ -250,9 +290,11 @@ def _shapes(name: str, tree: Any) -> Any:
             dtype = jax.dtypes.canonicalize_dtype(
                 leaf.dtype, allow_extended_dtype=True
             )  # NumPy's float64: as jax.jit does
-            sharding = _sharding_of(leaf)
+            sharding, kind = _sharding_of(leaf), memory_kind_of(leaf)
             if sharding is not None:
-                sharding = NamedSharding(sharding.mesh.abstract_mesh, sharding.spec)
+                sharding = NamedSharding(sharding.mesh.abstract_mesh, sharding.spec, memory_kind=kind)
+            elif kind is not None:
+                sharding = NamedSharding(_ALONE, PartitionSpec(), memory_kind=kind)
             return _shape_of(leaf.shape, dtype, weak_type=getattr(leaf, "weak_type", False), sharding=sharding)
         raise TraceError(
             f"argument {join(name, path)!r} is {_a(leaf)}, not an array or a "

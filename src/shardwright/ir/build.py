@@ -15,6 +15,7 @@ from shardwright.ir import given
 from shardwright.ir.classes import REGION_ROLES, Classes, TensorType, text_attribute
 from shardwright.ir.given import Given
 from shardwright.ir.loops import TripCounts, find_loops
+from shardwright.ir.memory import is_on_host
 from shardwright.ir.program import (
     CONSTRAINT,
     MANUAL,
@@ -65,6 +66,7 @@ def read_module(
     origin: Source | None = None,
     given_arguments: Sequence[Given | None] = (),
     kernels: Sequence[Kernel] = (),
+    memory_kinds: Sequence[str | None] = (),
 ) -> ReadModule:
     """Read a module operation (changed in place: Shardy's rules are written on it) into a ``Program``.
 
@@ -73,7 +75,8 @@ def read_module(
     ``user_rules``: sharding rules of custom calls by target name. ``platform``: whose compiler is to have it, if known.
     ``boundary``: files whose frames, and all outside them, are not the user's. ``origin``: where the whole program
     comes from, for ops that have no line of their own. ``given_arguments``: the shardings that arguments have already.
-    ``kernels``: what the Pallas kernels are that custom calls stand for by number.
+    ``kernels``: what the Pallas kernels are that custom calls stand for by number. ``memory_kinds``: where arguments
+    lie, as far as that is known beside what the module says.
     """
     _jax.populate_rules(module)
     with module.context, collector_paused():
@@ -97,13 +100,19 @@ def read_module(
     paths = [f"constant.{i}" for i in range(extra)] + paths
     walk.hand_back()
     gone = {extra + i for i in donated}
+    told = _memory_kinds(main, main_region.parameters)
+    known = dict(zip(parameters[extra:], memory_kinds, strict=False))
+    kinds = [told[v] or known.get(v) for v in parameters]
     program = Program(
         name=name or _symbol(module, "module"),
         values=tuple(walk.values),
         ops=tuple(walk.ops),
         regions=tuple(walk.regions),
         loops=(),
-        arguments=tuple(Argument(p, v, i in gone) for i, (p, v) in enumerate(zip(paths, parameters, strict=True))),
+        arguments=tuple(
+            Argument(path, v, i in gone, kinds[i] if is_on_host(kinds[i]) else None)
+            for i, (path, v) in enumerate(zip(paths, parameters, strict=True))
+        ),
         unused_arguments=tuple(unused_arguments),
         results=tuple(result_paths or (f"result.{i}" for i in range(len(results)))),
         own_mesh=mesh,
@@ -151,6 +160,14 @@ def body_of(function: Any) -> Any:
     if len(blocks) > 1:
         raise ModuleError(f"the function {_symbol(function, 'main')!r} jumps between {len(blocks)} blocks.")
     return blocks[0]
+
+
+def _memory_kinds(main: Any, parameters: Sequence[int]) -> dict[int, str]:
+    """Where the arguments of main lie, as the module tells; an empty text where it does not."""
+    told = list(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else [{}] * len(parameters)
+    return {
+        v: text_attribute(attributes, "mhlo.memory_kind", "") for v, attributes in zip(parameters, told, strict=True)
+    }
 
 
 def _symbol(operation: Any, default: str) -> str:

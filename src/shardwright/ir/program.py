@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.ir.given import Given
+from shardwright.ir.memory import PINNED
 from shardwright.ir.rules import Rule
 
 if TYPE_CHECKING:
@@ -130,11 +131,15 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of the user's function: its path as a person writes it, and the value it is."""
+    """An argument of the user's function: its path as a person writes it, and the value it is.
+
+    ``memory_kind`` is where it lies, as JAX calls it, if that is not the device's own memory.
+    """
 
     path: str
     value: int
     donated: bool = False
+    memory_kind: str | None = None
 
 
 @dataclass(frozen=True)
@@ -221,21 +226,28 @@ class Program:
         return find_awaited(self)
 
     @cached_property
+    def on_host(self) -> frozenset[int]:
+        """The values that lie in the host's memory."""
+        from shardwright.ir.memory import find_on_host
+
+        return find_on_host(self)
+
+    @cached_property
     def returned(self) -> frozenset[int]:
         """What the program, a loop's body or a branch returns."""
         return frozenset(v for region in self.regions for v in region.results)
 
     @cached_property
     def donations(self) -> Mapping[int, int]:
-        """Results that take over a donated argument's buffer, paired as JAX does: in order, by shape and type."""
-        waiting: dict[tuple[tuple[int, ...], str], list[int]] = defaultdict(list)
+        """Results that take over a donated argument's buffer, paired as JAX does: in order, by shape, type and memory."""
+        waiting: dict[tuple[tuple[int, ...], str, bool], list[int]] = defaultdict(list)
         for argument in self.arguments:
             if argument.donated:
                 value = self.values[argument.value]
-                waiting[value.shape, value.dtype].append(argument.value)
+                waiting[value.shape, value.dtype, argument.value in self.on_host].append(argument.value)
         pairs: dict[int, int] = {}
         for v in self.regions[0].results:
-            found = waiting[self.values[v].shape, self.values[v].dtype]
+            found = waiting[self.values[v].shape, self.values[v].dtype, v in self.on_host]
             if found and v not in pairs:
                 pairs[v] = found.pop(0)
         return pairs
@@ -261,6 +273,12 @@ class Program:
                 yield from zip(region.parameters, op.results, strict=True)
             if region.role != "condition":
                 yield from zip(region.results, op.results, strict=True)
+
+    @property
+    def result_kinds(self) -> tuple[str | None, ...]:
+        """Where each result lies, as JAX calls it; None for the device's own memory."""
+        kinds = {argument.value: argument.memory_kind for argument in self.arguments}
+        return tuple(kinds.get(v) or PINNED if v in self.on_host else None for v in self.regions[0].results)
 
     def name_of(self, value: int) -> str:
         """What a person would call a value: its argument's path, or the line that makes it."""
@@ -291,8 +309,8 @@ def _free_values(program: Program) -> NDArray[np.bool_]:
     free = np.zeros(len(program.values), dtype=bool)
     constant = np.zeros(len(program.values), dtype=bool)
     for op in program.ops:
-        # A constraint says where its result lies, and a kernel is not copied.
-        if op.regions or not op.results or op.kind == CONSTRAINT or "facts" in op.attributes:
+        # A constraint or a move says where its result lies, and a kernel is not copied.
+        if op.regions or not op.results or op.kind == CONSTRAINT or not op.attributes.keys().isdisjoint(("facts", "to")):
             continue
         made = op.kind in ("constant", "iota") or (
             bool(op.operands)

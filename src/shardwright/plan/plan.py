@@ -24,7 +24,6 @@ from shardwright.apply import (
     calls_python,
     export_annotated,
     lower_annotated,
-    named,
     spec,
 )
 from shardwright.compiler.margins import Margin
@@ -38,7 +37,7 @@ from shardwright.frontend.calls import as_step, positional_call
 from shardwright.frontend.in_place import Updating
 from shardwright.frontend.paths import function_name, leaf_paths, parameter_names
 from shardwright.frontend.static import opened
-from shardwright.frontend.trace import lowering_platform
+from shardwright.frontend.trace import lowering_platform, memory_kind_of
 from shardwright.ir.build import ReadModule
 from shardwright.plan.choices import MeshChoice
 from shardwright.plan.kernels import WholeKernel, whole_kernels
@@ -110,6 +109,16 @@ class Plan:
         planned = {a.path: spec(self._sharding(a.value, a.path), self._axes) for a in self.analysis.program.arguments}
         specs = [planned.get(path, PartitionSpec()) for path in self.argument_paths]
         return opened(jax.tree.unflatten(jax.tree.structure(self.args), specs), lambda _: None)
+
+    @cached_property
+    def argument_kinds(self) -> tuple[str | None, ...]:
+        """Where each leaf of the arguments lies if that is on the host: ``"pinned_host"``, as JAX calls it."""
+        kinds = {a.path: a.memory_kind for a in self.analysis.program.arguments}
+        leaves = jax.tree.leaves(self.args)
+        # An argument that the result does not depend on is none of the program's.
+        return tuple(
+            kinds.get(path) or memory_kind_of(leaf) for path, leaf in zip(self.argument_paths, leaves, strict=True)
+        )
 
     @property
     def out_specs(self) -> Any:
@@ -251,8 +260,7 @@ class Plan:
         planned.__name__ = planned.__qualname__ = function_name(self.fn)
         step = jax.jit(
             planned,
-            in_shardings=named(mesh, self.argument_specs),
-            out_shardings=named(mesh, self.result_specs),
+            **self.sharded.shardings_on(mesh),
             **options,
         )
         return as_step(step, self.fn)
@@ -275,7 +283,8 @@ class Plan:
         """The function with its planned shardings, ready to be annotated."""
         mesh, options = self.partitioned.mesh, self.options
         traced = {name: options[name] for name in ("rules", "constraints", "ambient") if name in options}
-        return Sharded(self.fn, self.args, self.argument_specs, self.result_specs, mesh, self._again, **traced)
+        kinds = {"in_kinds": self.argument_kinds, "out_kinds": self.analysis.program.result_kinds}
+        return Sharded(self.fn, self.args, self.argument_specs, self.result_specs, mesh, self._again, **kinds, **traced)
 
     def place(self, tree: Any, mesh: Mesh | None = None, argument: int | str | None = None) -> Any:
         """``jax.device_put`` of an argument, or of a part of one, by its specs.
