@@ -36,6 +36,13 @@ def moved_to(op: Op) -> str | None:
     return to
 
 
+def moves_between(program: Program, o: int) -> bool:
+    """Whether an op moves a value from the one memory to the other; to where it lies already is no move."""
+    op = program.ops[o]
+    to = moved_to(op)
+    return to is not None and (to == HOST) != (op.operands[0] in program.on_host)
+
+
 def find_on_host(program: Program) -> frozenset[int]:
     """The values that lie on the host."""
     found = {argument.value for argument in program.arguments if is_on_host(argument.memory_kind)}

@@ -185,7 +185,10 @@ DEVICE = record(
         "tile": optional(listed(_SIZE, least=2, most=2)),
         "vector_ops_per_second": _RATE_OR_0,
         "slice_shape": optional(listed(_SIZE, least=1, most=10)),
-    }
+        "host_bytes_per_second": _RATE_OR_0,
+        "host_memory_bytes": integer(0, 2**60),
+    },
+    may_lack=("host_bytes_per_second", "host_memory_bytes"),
 )
 DECISION = record(
     {
