@@ -42,9 +42,13 @@ OFFLOADING = Offloading(
 )
 
 
-def exposed_seconds(to_host_seconds: float, to_device_seconds: float, compute_seconds: float) -> float:
+def exposed_seconds(
+    to_host_seconds: float, to_device_seconds: float, compute_seconds: float, *, in_loop: bool
+) -> float:
     """What moves in one place, a loop's body or the program around loops, add to the step.
 
-    The link carries both ways at once, and what the place computes meanwhile hides them.
+    The link carries both ways at once, and what the place computes meanwhile hides them. Around loops, what leaves has
+    to arrive first: an optimizer's state goes one way and then the other.
     """
-    return max(max(to_host_seconds, to_device_seconds) - compute_seconds, 0.0)
+    moves = max(to_host_seconds, to_device_seconds) if in_loop else to_host_seconds + to_device_seconds
+    return max(moves - compute_seconds, 0.0)

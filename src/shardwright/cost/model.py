@@ -47,20 +47,26 @@ _MOST_KEPT_ROWS = 2**27
 class Cost(NamedTuple):
     """Of a state. ``peak_bytes`` is the most that a device holds at any point, ``host_bytes`` its part of the host.
 
-    ``transfer_seconds`` are those of moves between the two, ``exposed_seconds`` those of them that no compute hides.
+    ``host_over_bytes`` is what that is more than there is. ``transfer_seconds`` are those of moves between the two,
+    ``exposed_transfer_seconds`` those of them that no compute hides.
     """
 
     compute_seconds: float
     comm_seconds: float
     peak_bytes: int
     host_bytes: int = 0
+    host_over_bytes: int = 0
     transfer_seconds: float = 0.0
-    exposed_seconds: float = 0.0
+    exposed_transfer_seconds: float = 0.0
 
     @property
     def step_seconds(self) -> float:
-        """Compute, communication and what is left of transfers, one after the other."""
-        return self.compute_seconds + self.comm_seconds + self.exposed_seconds
+        """Compute, communication and transfers that are not hidden, one after the other."""
+        return self.compute_seconds + self.comm_seconds + self.exposed_transfer_seconds
+
+    def over_bytes(self, limit_bytes: int) -> int:
+        """What is more than a device may hold, and more than there is of its host; 0 where both fit."""
+        return max(self.peak_bytes - limit_bytes, 0) + self.host_over_bytes
 
 
 class CostModel:
@@ -147,7 +153,11 @@ class CostModel:
             comm += part.comm_seconds
         if not self.uses_host:
             return Cost(compute, comm, peak_bytes)
-        return Cost(compute, comm, peak_bytes, most_on_host(parts), *all_and_exposed(added_beside(parts)))
+        host, limit = most_on_host(parts), self.device.host_memory_bytes
+        over = max(host - limit, 0) if limit else 0
+        return Cost(
+            compute, comm, peak_bytes, host, over, *all_and_exposed(added_beside(parts), self.units.transfers.places)
+        )
 
     @classmethod
     def of_shardings(cls, places: Places, mesh: MeshShape, device: Device, shardings: Sequence[Sharding]) -> Cost:
@@ -221,6 +231,11 @@ class CostModel:
         """Bytes of a buffer in a state."""
         c = self.classes.of_value[buffer.value]
         return int(self.tensors.held_bytes(c, self.sharding(c, view), buffer.form))
+
+    def value_bytes(self, v: int, view: View) -> int:
+        """Bytes of one device's part of a value in a state."""
+        c = self.classes.of_value[v]
+        return int(self.bytes_in(c, self.sharding(c, view)))
 
     def held_bytes(self, state: State) -> int:
         """Bytes of a device that hold arguments, all the time."""

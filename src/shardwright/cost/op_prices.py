@@ -113,7 +113,9 @@ class OpPrices:
         self._sets = sets
         self._known: list[dict[Seen, OpPrice]] = [{} for _ in classes.ops.keys]
         self._by_assignment: dict[tuple[int, int, bool], OpPrice] = {}
-        self._on_host = [any(classes.values.keys[v].on_host for v in (*c.operands, *c.results)) for c in classes.ops.keys]
+        self._on_host = [
+            any(classes.values.keys[v].on_host for v in (*c.operands, *c.results)) for c in classes.ops.keys
+        ]
         """Classes of ops that touch the host's memory: they move, slice or stack what lies there, beside all else."""
         self._allowed: list[Allowed] = []
         self._numbers: dict[Allowed, int] = {}
@@ -163,7 +165,11 @@ class OpPrices:
         a = kind.get(key)
         if a is None:
             a = kind[key] = self._assign(op_class, self._allowed[allowed], key[1:])
-        by_assignment = (c.signature, id(a), self._on_host[op_class])  # the assigner keeps it, and gives the same one for the same
+        by_assignment = (
+            c.signature,
+            id(a),
+            self._on_host[op_class],
+        )  # the assigner keeps it, and gives the same one for the same
         known = self._by_assignment.get(by_assignment)
         if known is None:
             work = self._work(op_class, a)

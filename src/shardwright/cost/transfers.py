@@ -7,6 +7,7 @@ is needed, so that the step waits only for what the place has no work beside (``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -64,12 +65,14 @@ class Transfers:
         return found
 
 
-def all_and_exposed(beside: Seconds | None) -> tuple[float, float]:
+def all_and_exposed(beside: Seconds | None, places: Sequence[int]) -> tuple[float, float]:
     """Seconds of all moves, and of those that no compute hides."""
     if beside is None:
         return 0.0, 0.0
-    exposed = sum(exposed_seconds(*place) for place in beside.T.tolist())
-    return float(beside[[TO_HOST, TO_DEVICE]].sum()), exposed
+    exposed = [
+        exposed_seconds(*seconds, in_loop=place != 0) for seconds, place in zip(beside.T.tolist(), places, strict=True)
+    ]
+    return float(beside[[TO_HOST, TO_DEVICE]].sum()), sum(exposed)
 
 
 def host_rate(bytes_per_second: float, device: str) -> float:

@@ -239,7 +239,7 @@ class Program:
 
     @cached_property
     def donations(self) -> Mapping[int, int]:
-        """Results that take over a donated argument's buffer, paired as JAX does: in order, by shape, type and memory."""
+        """Results that take over a donated argument's buffer, paired as JAX does: in order, by type and memory."""
         waiting: dict[tuple[tuple[int, ...], str, bool], list[int]] = defaultdict(list)
         for argument in self.arguments:
             if argument.donated:
@@ -310,7 +310,7 @@ def _free_values(program: Program) -> NDArray[np.bool_]:
     constant = np.zeros(len(program.values), dtype=bool)
     for op in program.ops:
         # A constraint or a move says where its result lies, and a kernel is not copied.
-        if op.regions or not op.results or op.kind == CONSTRAINT or not op.attributes.keys().isdisjoint(("facts", "to")):
+        if op.regions or not op.results or op.kind == CONSTRAINT or "facts" in op.attributes or "to" in op.attributes:
             continue
         made = op.kind in ("constant", "iota") or (
             bool(op.operands)

@@ -156,9 +156,12 @@ class Plan:
     def fits(self) -> bool | None:
         """Whether a device holds no more than it may: by the compiler where it was asked, or else by the estimate.
 
-        The estimate errs, so it says so only outside of the measured margins of its error (``plan.margin``): None is
-        for what is too close to the limit to tell.
+        So must what lies on the host, by the estimate: no compiler looks at that. The estimate errs, so it says so only
+        outside of the measured margins of its error (``plan.margin``): None is for what is too close to the limit to
+        tell.
         """
+        if self.estimate_cost.host_over_bytes:
+            return False
         if self.verdict is not None and self.verdict.fits is not None:
             return self.verdict.fits
         return self.margin.fits(self.estimate_cost.peak_bytes, self._held_bytes, self.memory_bytes)
@@ -166,12 +169,13 @@ class Plan:
     @property
     def estimated_to_fit(self) -> bool:
         """The estimate is within the limit, whatever its error: what plans are compared by."""
-        return self.estimate_cost.peak_bytes <= self.memory_bytes
+        return not self.estimate_cost.over_bytes(self.memory_bytes)
 
     @property
     def fits_by(self) -> str:
         """What ``fits`` rests on: "compiler" or "estimate"."""
-        return "compiler" if self.verdict is not None and self.verdict.fits is not None else "estimate"
+        by_compiler = self.verdict is not None and self.verdict.fits is not None
+        return "compiler" if by_compiler and not self.estimate_cost.host_over_bytes else "estimate"
 
     @cached_property
     def margin(self) -> Margin:
@@ -283,8 +287,17 @@ class Plan:
         """The function with its planned shardings, ready to be annotated."""
         mesh, options = self.partitioned.mesh, self.options
         traced = {name: options[name] for name in ("rules", "constraints", "ambient") if name in options}
-        kinds = {"in_kinds": self.argument_kinds, "out_kinds": self.analysis.program.result_kinds}
-        return Sharded(self.fn, self.args, self.argument_specs, self.result_specs, mesh, self._again, **kinds, **traced)
+        return Sharded(
+            self.fn,
+            self.args,
+            self.argument_specs,
+            self.result_specs,
+            mesh,
+            self._again,
+            in_kinds=self.argument_kinds,
+            out_kinds=self.analysis.program.result_kinds,
+            **traced,
+        )
 
     def place(self, tree: Any, mesh: Mesh | None = None, argument: int | str | None = None) -> Any:
         """``jax.device_put`` of an argument, or of a part of one, by its specs.
