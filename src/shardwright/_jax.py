@@ -8,7 +8,7 @@
 - ``Lowered._lowering.compile_args["kept_var_idx"]``: which arguments are left in the module.
 - ``jax._src.mesh.thread_resources``: the mesh of a ``with mesh:`` around the caller, which has no public way to ask.
 - ``Traced.jaxpr``, and of its only equation ``params["in_shardings"]`` and ``["jaxpr"]``: the shardings that a function
-  was jitted with.
+  was jitted with; and the types of its results, which alone tell on every platform what lies on the host.
 - ``jax._src.shard_map.shard_map_p.bind`` and ``jax._src.config.auto_pcast``: the place where every ``shard_map`` passes
   with its function still a function, which alone can be traced on other shapes; and a way to trace apart from caches.
 - ``jax.jit(f)._jit_info.static_argnames``: which arguments a function was jitted with as static; there is no public way
@@ -100,6 +100,7 @@ __all__ = [
     "populate_rules",
     "portable",
     "regions_replaced",
+    "results_on_host",
     "run_passes",
     "sdy",
     "serialize",
@@ -247,6 +248,12 @@ def own_shardings(traced: jax.stages.Traced) -> list[NamedSharding | None]:
         inside = {id(outer): var for outer, var in zip(call.invars, jaxpr.invars, strict=True)}
         arguments = [inside.get(id(var)) for var in arguments]
     return given
+
+
+def results_on_host(traced: jax.stages.Traced) -> list[bool]:
+    """Which of a function's flat results lie in the host's memory."""
+    types: Any = traced.jaxpr.out_avals
+    return [getattr(type_, "memory_space", None) == jax.memory.Space.Host for type_ in types]
 
 
 def host_shape(shape: Sequence[int], dtype: Any, *, weak_type: bool = False) -> Any:

@@ -20,6 +20,7 @@ from shardwright.apply.boundary import write_boundary
 from shardwright.apply.kernels import place_kernels, whole_kernels
 from shardwright.apply.specs import named
 from shardwright.errors import PlanError, TraceError
+from shardwright.frontend.memory import put_on_host
 from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.trace import Lowering, bare, lower, read
 from shardwright.ir.build import ReadModule
@@ -174,7 +175,10 @@ def _wrapper(
     """
 
     def fn(*_: Any) -> Any:
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), lowering.result)
+        leaves, structure = jax.tree.flatten(lowering.result)
+        kinds = sharded.out_kinds or [None] * len(leaves)
+        zeros = [put_on_host(jnp.zeros(x.shape, x.dtype), kind) for x, kind in zip(leaves, kinds, strict=True)]
+        return jax.tree.unflatten(structure, zeros)
 
     with jax.sharding.use_abstract_mesh(sharded.abstract_mesh):
         exported = export.export(

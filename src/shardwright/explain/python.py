@@ -114,8 +114,12 @@ def _head(plan: Plan, function: str, plain: bool) -> list[str]:
         f"mesh = jax.make_mesh({axes.sizes}, {_tuple(axes.names)}, {types})",
         "",
         *([] if plain else ["", *_BY_PATH.splitlines(), "", ""]),
-        *(_kinds(plan) if plan.analysis.program.on_host else []),
+        *(_kinds(plan) if _has_kinds(plan) else []),
     ]
+
+
+def _has_kinds(plan: Plan) -> bool:
+    return any(plan.argument_kinds) or any(plan.analysis.program.result_kinds)
 
 
 def _kinds(plan: Plan) -> list[str]:
@@ -183,7 +187,7 @@ def _literal(value: Any) -> str | None:
 
 def _jit(plan: Plan, function: str, before: str, indent: str) -> list[str]:
     donated = f"    donate_argnums={plan.donate}," if plan.donate else ""
-    shardings = "in_memory({0}_specs, {0}_kinds)" if plan.analysis.program.on_host else _SHARDINGS
+    shardings = "in_memory({0}_specs, {0}_kinds)" if _has_kinds(plan) else _SHARDINGS
     lines = [
         f"{before}jax.jit(",
         f"    {function},",

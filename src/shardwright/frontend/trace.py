@@ -11,17 +11,18 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 
 from shardwright import _jax
 from shardwright.devices.find import default_backend
 from shardwright.errors import PlanWarning, TraceError
 from shardwright.frontend import calls, in_place, opened, own_shardings, stablehlo, static
 from shardwright.frontend.calls import Donate, Names, by_position
+from shardwright.frontend.memory import host_sharding, kind_on_host, memory_kind_of
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
-from shardwright.ir.memory import PINNED, is_on_host
+from shardwright.ir.memory import PINNED
 from shardwright.ir.program import Program, Source
 from shardwright.ir.user_rules import check_targets
 
@@ -31,8 +32,6 @@ _shape_of: Callable[..., Any] = jax.ShapeDtypeStruct
 _OURS = (__file__, *(str(each.__file__) for each in (_jax, calls, in_place, opened, own_shardings, stablehlo, static)))
 """Files whose frames, and all outside them, are not the user's."""
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-_ALONE = AbstractMesh((1,), ("device",), axis_types=(AxisType.Auto,))
-"""The mesh of an argument that lies on one device's host, whose shape has no other way to tell."""
 _ANOTHER_PLATFORM = "is different from the lowering platform"
 """What JAX says of a callback into Python that is lowered for a platform which is not there."""
 
@@ -94,6 +93,7 @@ def read(
         given_arguments=given,
         kernels=[call.kernel for call in lowering.kernels],
         memory_kinds=[lowering.memory_kinds[k] for k in kept],
+        result_kinds=lowering.result_kinds,
     )
 
 
@@ -130,6 +130,8 @@ class Lowering:
     """The Pallas kernels that custom calls in the module stand for, by number."""
     memory_kinds: tuple[str | None, ...] = ()
     """Where flat arguments lie if that is on the host, as JAX calls it."""
+    result_kinds: tuple[str | None, ...] = ()
+    """The same of flat results."""
 
 
 def lowering_platform(name: str) -> str:
@@ -197,9 +199,10 @@ def lower(
         planned="in_shardings" in jit_options,
         kernels=tuple(kernels),
         memory_kinds=tuple(
-            memory_kind_of(leaf) or _kind_on_host(jitted_with)
+            memory_kind_of(leaf) or kind_on_host(jitted_with)
             for leaf, jitted_with in zip(jax.tree.leaves(shapes), own, strict=True)
         ),
+        result_kinds=tuple(PINNED if on_host else None for on_host in _jax.results_on_host(traced)),
     )
 
 
@@ -237,16 +240,6 @@ def _sharding_of(leaf: Any) -> NamedSharding | None:
     return sharding if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
 
 
-def memory_kind_of(leaf: Any) -> str | None:
-    """Where an argument lies if that is on the host, as JAX calls it."""
-    return _kind_on_host(getattr(leaf, "sharding", None))
-
-
-def _kind_on_host(sharding: Any) -> str | None:
-    kind: str | None = getattr(sharding, "memory_kind", None)
-    return kind if is_on_host(kind) else None
-
-
 def _explicit_mesh(shapes: Any) -> AbstractMesh | None:
     """The mesh of arguments whose types carry shardings."""
     meshes = [own.mesh.abstract_mesh for leaf in jax.tree.leaves(shapes) if (own := _sharding_of(leaf)) is not None]
@@ -273,7 +266,7 @@ def bare(shapes: Any, *, sharded: bool = False) -> Any:
 def resized(leaf: Any, shape: tuple[int, ...]) -> Any:
     """An argument of another size, on the host if it is there."""
     kind = memory_kind_of(leaf)
-    sharding = None if kind is None else NamedSharding(_ALONE, PartitionSpec(), memory_kind=kind)
+    sharding = None if kind is None else host_sharding(kind)
     return _shape_of(shape, leaf.dtype, sharding=sharding)
 
 
@@ -294,7 +287,7 @@ def _shapes(name: str, tree: Any) -> Any:
             if sharding is not None:
                 sharding = NamedSharding(sharding.mesh.abstract_mesh, sharding.spec, memory_kind=kind)
             elif kind is not None:
-                sharding = NamedSharding(_ALONE, PartitionSpec(), memory_kind=kind)
+                sharding = host_sharding(kind)
             return _shape_of(leaf.shape, dtype, weak_type=getattr(leaf, "weak_type", False), sharding=sharding)
         raise TraceError(
             f"argument {join(name, path)!r} is {_a(leaf)}, not an array or a "

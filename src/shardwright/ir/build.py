@@ -15,7 +15,7 @@ from shardwright.ir import given
 from shardwright.ir.classes import REGION_ROLES, Classes, TensorType, text_attribute
 from shardwright.ir.given import Given
 from shardwright.ir.loops import TripCounts, find_loops
-from shardwright.ir.memory import is_on_host
+from shardwright.ir.memory import MEMORY_KIND, is_on_host
 from shardwright.ir.program import (
     CONSTRAINT,
     MANUAL,
@@ -67,6 +67,7 @@ def read_module(
     given_arguments: Sequence[Given | None] = (),
     kernels: Sequence[Kernel] = (),
     memory_kinds: Sequence[str | None] = (),
+    result_kinds: Sequence[str | None] = (),
 ) -> ReadModule:
     """Read a module operation (changed in place: Shardy's rules are written on it) into a ``Program``.
 
@@ -75,8 +76,8 @@ def read_module(
     ``user_rules``: sharding rules of custom calls by target name. ``platform``: whose compiler is to have it, if known.
     ``boundary``: files whose frames, and all outside them, are not the user's. ``origin``: where the whole program
     comes from, for ops that have no line of their own. ``given_arguments``: the shardings that arguments have already.
-    ``kernels``: what the Pallas kernels are that custom calls stand for by number. ``memory_kinds``: where arguments
-    lie, as far as that is known beside what the module says.
+    ``kernels``: what the Pallas kernels are that custom calls stand for by number. ``memory_kinds`` and
+    ``result_kinds``: where arguments and results lie, as far as that is known beside what the module says.
     """
     _jax.populate_rules(module)
     with module.context, collector_paused():
@@ -100,9 +101,8 @@ def read_module(
     paths = [f"constant.{i}" for i in range(extra)] + paths
     walk.hand_back()
     gone = {extra + i for i in donated}
-    told = _memory_kinds(main, main_region.parameters)
-    known = dict(zip(parameters[extra:], memory_kinds, strict=False))
-    kinds = [told[v] or known.get(v) for v in parameters]
+    kinds = _memory_kinds(main, "arg_attrs", main_region.parameters, parameters[extra:], memory_kinds)
+    out_kinds = _memory_kinds(main, "res_attrs", main_region.results, results, result_kinds)
     program = Program(
         name=name or _symbol(module, "module"),
         values=tuple(walk.values),
@@ -110,12 +110,14 @@ def read_module(
         regions=tuple(walk.regions),
         loops=(),
         arguments=tuple(
-            Argument(path, v, i in gone, kinds[i] if is_on_host(kinds[i]) else None)
+            Argument(path, v, i in gone, kinds.get(v))
             for i, (path, v) in enumerate(zip(paths, parameters, strict=True))
         ),
         unused_arguments=tuple(unused_arguments),
         results=tuple(result_paths or (f"result.{i}" for i in range(len(results)))),
         own_mesh=mesh,
+        told_result_kinds=tuple(out_kinds.get(v) for v in results),
+        one_memory=platform == "cpu",
     )
     _check_size(program)
     program = replace(program, loops=find_loops(program, trip_counts))
@@ -162,12 +164,14 @@ def body_of(function: Any) -> Any:
     return blocks[0]
 
 
-def _memory_kinds(main: Any, parameters: Sequence[int]) -> dict[int, str]:
-    """Where the arguments of main lie, as the module tells; an empty text where it does not."""
-    told = list(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else [{}] * len(parameters)
-    return {
-        v: text_attribute(attributes, "mhlo.memory_kind", "") for v, attributes in zip(parameters, told, strict=True)
-    }
+def _memory_kinds(
+    main: Any, each: str, values: Sequence[int], known_of: Sequence[int], known: Sequence[str | None]
+) -> dict[int, str]:
+    """Where those of main's arguments or results lie that are on the host, as the module tells or it is known."""
+    attributes = list(main.attributes[each]) if each in main.attributes else []
+    told = dict(zip(values, (text_attribute(a, MEMORY_KIND, "") for a in attributes), strict=False))
+    told |= {v: kind for v, kind in zip(known_of, known, strict=False) if kind is not None}
+    return {v: kind for v, kind in told.items() if is_on_host(kind)}
 
 
 def _symbol(operation: Any, default: str) -> str:

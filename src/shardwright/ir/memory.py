@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 HOST, DEVICE = "host", "device"
 PINNED = "pinned_host"
 """What JAX calls the part of the host's memory that a device reads and writes by itself."""
+MEMORY_KIND = "mhlo.memory_kind"
+"""The attribute of main's arguments and results that tells where they lie."""
 _KINDS = frozenset({PINNED, "unpinned_host"})
 
 
@@ -45,6 +47,8 @@ def moves_between(program: Program, o: int) -> bool:
 
 def find_on_host(program: Program) -> frozenset[int]:
     """The values that lie on the host."""
+    if program.one_memory:
+        return frozenset()
     found = {argument.value for argument in program.arguments if is_on_host(argument.memory_kind)}
     moves = {o for o, op in enumerate(program.ops) if moved_to(op) is not None}
     found.update(program.ops[o].results[0] for o in moves if moved_to(program.ops[o]) == HOST)

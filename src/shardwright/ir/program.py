@@ -159,6 +159,10 @@ class Program:
     unused_arguments: tuple[str, ...]
     results: tuple[str, ...]
     own_mesh: Mapping[str, int] | None = None
+    told_result_kinds: tuple[str | None, ...] = ()
+    """Where results lie if that is on the host, as far as the module or JAX's types tell."""
+    one_memory: bool = False
+    """Whether host and device are one memory, as on a CPU: kinds are kept, but nothing is moved."""
 
     @cached_property
     def is_sharded(self) -> bool:
@@ -277,8 +281,13 @@ class Program:
     @property
     def result_kinds(self) -> tuple[str | None, ...]:
         """Where each result lies, as JAX calls it; None for the device's own memory."""
+        results = self.regions[0].results
         kinds = {argument.value: argument.memory_kind for argument in self.arguments}
-        return tuple(kinds.get(v) or PINNED if v in self.on_host else None for v in self.regions[0].results)
+        told = self.told_result_kinds or (None,) * len(results)
+        return tuple(
+            kinds.get(v) or kind or (PINNED if v in self.on_host else None)
+            for v, kind in zip(results, told, strict=True)
+        )
 
     def name_of(self, value: int) -> str:
         """What a person would call a value: its argument's path, or the line that makes it."""

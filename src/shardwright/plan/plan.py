@@ -35,9 +35,10 @@ from shardwright.devices.find import default_backend
 from shardwright.errors import PlanError
 from shardwright.frontend.calls import as_step, positional_call
 from shardwright.frontend.in_place import Updating
+from shardwright.frontend.memory import memory_kind_of
 from shardwright.frontend.paths import function_name, leaf_paths, parameter_names
 from shardwright.frontend.static import opened
-from shardwright.frontend.trace import lowering_platform, memory_kind_of
+from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.build import ReadModule
 from shardwright.plan.choices import MeshChoice
 from shardwright.plan.kernels import WholeKernel, whole_kernels

@@ -171,6 +171,8 @@ LINK = record(
         "ring_from": integer(0, MOST_DEVICES),
     }
 )
+LATER = ("host_bytes_per_second", "host_memory_bytes")
+"""Figures of a device that files of earlier releases do not have."""
 DEVICE = record(
     {
         "name": text(200),
@@ -188,7 +190,7 @@ DEVICE = record(
         "host_bytes_per_second": _RATE_OR_0,
         "host_memory_bytes": integer(0, 2**60),
     },
-    may_lack=("host_bytes_per_second", "host_memory_bytes"),
+    may_lack=LATER,
 )
 DECISION = record(
     {

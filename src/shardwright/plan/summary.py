@@ -76,7 +76,8 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
 def _host(plan: Plan) -> dict[str, Any]:
     """What lies on the host, and the moves there and back; nothing where the program has none of it."""
     program, estimate = plan.analysis.program, plan.estimate
-    if not program.on_host:
+    kinds = [*plan.argument_kinds, *program.result_kinds]
+    if not program.on_host and not any(kinds):
         return {}
     results = zip(program.results, program.result_kinds, strict=True)
     return {

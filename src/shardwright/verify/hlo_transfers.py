@@ -1,8 +1,8 @@
 """Moves between the memories of host and device in XLA's final program, replayed in the order in which it runs.
 
 The TPU compiler's last text is its schedule. A move has a start and a done; in between other work runs, at the cycles
-that the compiler gives it, and at the done the step waits for what is left. The link carries one move after another, but
-both ways at once. Collectives have no cycles and count as no time, so that what is said to be exposed is rather too
+that the compiler gives it, and at the done the step waits for what is left. The link carries one move after another,
+but both ways at once. Collectives have no cycles and count as no time, so that what is said to be exposed is rather too
 much. Arrays on the host are those of memory space 5 (``S(5)``).
 """
 
