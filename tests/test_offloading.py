@@ -124,6 +124,16 @@ def test_arrays_and_jitted_functions_tell_it_too():
     assert sw.evaluate(jitted, weights, weights, x, **options).argument_kinds == (None, "pinned_host", None)
 
 
+def test_what_only_out_shardings_put_on_the_host_is_refused():
+    mesh = AbstractMesh((2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    host = NamedSharding(mesh, P(), memory_kind="pinned_host")
+    jitted = jax.jit(make_step((), ""), out_shardings=(None, host))
+    with pytest.raises(sw.TraceError, match=r"out_shardings that put result\.1 on the host"):
+        sw.evaluate(jitted, *arguments(on_host=False), mesh=MESH, device="tpu-v5e")
+    moved = jax.jit(make_step((), "moved"), out_shardings=(None, host))
+    assert sw.evaluate(moved, *arguments(), mesh=MESH, device="tpu-v5e").analysis.program.result_kinds[1]
+
+
 def test_types_say_where_arguments_lie():
     """A loop that carries a value on the host is no program for JAX unless that begins there."""
 

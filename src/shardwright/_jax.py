@@ -99,6 +99,7 @@ __all__ = [
     "parse_module",
     "populate_rules",
     "portable",
+    "put_on_host_by_jit",
     "regions_replaced",
     "results_on_host",
     "run_passes",
@@ -248,6 +249,25 @@ def own_shardings(traced: jax.stages.Traced) -> list[NamedSharding | None]:
         inside = {id(outer): var for outer, var in zip(call.invars, jaxpr.invars, strict=True)}
         arguments = [inside.get(id(var)) for var in arguments]
     return given
+
+
+def put_on_host_by_jit(traced: jax.stages.Traced) -> list[bool]:
+    """Which flat results go to the host by nothing but the ``out_shardings`` that the function was jitted with.
+
+    JAX does as these say where such a function is called alone, and not where it is called in another.
+    """
+    on_host = results_on_host(traced)
+    jaxpr: Any = traced.jaxpr.jaxpr
+    if len(jaxpr.eqns) != 1 or "out_shardings" not in jaxpr.eqns[0].params:
+        return [False] * len(on_host)
+    (call,) = jaxpr.eqns
+    kinds = {
+        id(var): getattr(of, "memory_kind", None)
+        for var, of in zip(call.outvars, call.params["out_shardings"], strict=True)
+    }
+    return [
+        kinds.get(id(var)) == "pinned_host" and not typed for var, typed in zip(jaxpr.outvars, on_host, strict=True)
+    ]
 
 
 def results_on_host(traced: jax.stages.Traced) -> list[bool]:

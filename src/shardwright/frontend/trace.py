@@ -185,6 +185,7 @@ def lower(
         if lost:
             return lower(in_place.Updating(fn, lost), args, platform, ambient, constraints)
         _check_jitted(fn, names, shapes)
+        _check_put_on_host(fn, traced)
     own = _jax.own_shardings(traced)
     given = [_sharding_of(leaf) or jitted_with for leaf, jitted_with in zip(jax.tree.leaves(shapes), own, strict=True)]
     return Lowering(
@@ -231,6 +232,17 @@ def _check_jitted(fn: Callable[..., Any], names: Sequence[str], shapes: tuple[An
         raise TraceError(
             f"{function_name(fn)} changes {lost[0]}{more} in place and does not return it, which jax.jit loses; let it "
             "return what it changes, or hand it in without jax.jit or as nnx.jit: then the planned step changes it too."
+        )
+
+
+def _check_put_on_host(fn: Callable[..., Any], traced: jax.stages.Traced) -> None:
+    """Refuse what only ``out_shardings`` put on the host: they are lost where the function is called in another."""
+    paths = leaf_paths(["result"], [traced.out_info])
+    lost = [path for path, by_jit in zip(paths, _jax.put_on_host_by_jit(traced), strict=True) if by_jit]
+    if lost:
+        raise TraceError(
+            f"{function_name(fn)} was jitted with out_shardings that put {lost[0]} on the host, which JAX does not "
+            "keep inside of a plan; return jax.device_put(x, jax.memory.Space.Host)."
         )
 
 
