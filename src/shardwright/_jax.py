@@ -8,7 +8,7 @@
 - ``Lowered._lowering.compile_args["kept_var_idx"]``: which arguments are left in the module.
 - ``jax._src.mesh.thread_resources``: the mesh of a ``with mesh:`` around the caller, which has no public way to ask.
 - ``Traced.jaxpr``, and of its only equation ``params["in_shardings"]`` and ``["jaxpr"]``: the shardings that a function
-  was jitted with.
+  was jitted with; and the types of its results, which alone tell on every platform what lies on the host.
 - ``jax._src.shard_map.shard_map_p.bind`` and ``jax._src.config.auto_pcast``: the place where every ``shard_map`` passes
   with its function still a function, which alone can be traced on other shapes; and a way to trace apart from caches.
 - ``jax.jit(f)._jit_info.static_argnames``: which arguments a function was jitted with as static; there is no public way
@@ -22,6 +22,8 @@
   and ``jax._src.dispatch.prim_requires_devices_during_lowering``, by which it asks for devices: without these JAX puts
   the function in the place of its call, and the rule is lost. It stands there by number, too, until its ``partition``
   can be asked what each device runs.
+- ``jax._src.core.ShapedArray``: the type of an argument that lies in the host's memory; a ``jax.ShapeDtypeStruct`` can
+  only tell by a sharding on some mesh, which the program would be held to.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -69,6 +71,7 @@ def _unsupported(missing: str) -> UnsupportedJaxError:
 
 try:
     from jax._src import config as _config
+    from jax._src import core as _core
     from jax._src import custom_partitioning as _custom_partitioning
     from jax._src import custom_partitioning_sharding_rule as _sharding_rule
     from jax._src import dispatch as _dispatch
@@ -86,6 +89,7 @@ try:
     _jax_mlir._lowerings, _jax_mlir.aval_to_ir_type, _jax_mlir.lower_fun  # noqa: B018
     _dispatch.prim_requires_devices_during_lowering  # noqa: B018
     _custom_partitioning.custom_partitioning_p, _sharding_rule.sdy_sharding_rule_to_mlir  # noqa: B018
+    _core.ShapedArray, jax.memory.Space.Host  # noqa: B018
 except (ImportError, AttributeError) as error:
     raise _unsupported(str(error)) from error
 
@@ -101,6 +105,7 @@ __all__ = [
     "chlo",
     "copy_of",
     "functions_marked",
+    "host_shape",
     "installed_package_folders",
     "ir",
     "is_jitted",
@@ -113,7 +118,9 @@ __all__ = [
     "parse_module",
     "populate_rules",
     "portable",
+    "put_on_host_by_jit",
     "regions_replaced",
+    "results_on_host",
     "run_passes",
     "sdy",
     "serialize",
@@ -263,6 +270,36 @@ def own_shardings(traced: jax.stages.Traced) -> list[NamedSharding | None]:
         inside = {id(outer): var for outer, var in zip(call.invars, jaxpr.invars, strict=True)}
         arguments = [inside.get(id(var)) for var in arguments]
     return given
+
+
+def put_on_host_by_jit(traced: jax.stages.Traced) -> list[bool]:
+    """Which flat results go to the host by nothing but the ``out_shardings`` that the function was jitted with.
+
+    JAX does as these say where such a function is called alone, and not where it is called in another.
+    """
+    on_host = results_on_host(traced)
+    jaxpr: Any = traced.jaxpr.jaxpr
+    if len(jaxpr.eqns) != 1 or "out_shardings" not in jaxpr.eqns[0].params:
+        return [False] * len(on_host)
+    (call,) = jaxpr.eqns
+    kinds = {
+        id(var): getattr(of, "memory_kind", None)
+        for var, of in zip(call.outvars, call.params["out_shardings"], strict=True)
+    }
+    return [
+        kinds.get(id(var)) == "pinned_host" and not typed for var, typed in zip(jaxpr.outvars, on_host, strict=True)
+    ]
+
+
+def results_on_host(traced: jax.stages.Traced) -> list[bool]:
+    """Which of a function's flat results lie in the host's memory."""
+    types: Any = traced.jaxpr.out_avals
+    return [getattr(type_, "memory_space", None) == jax.memory.Space.Host for type_ in types]
+
+
+def host_shape(shape: Sequence[int], dtype: Any, *, weak_type: bool = False) -> Any:
+    """An argument's type that lies in the host's memory, to trace with."""
+    return _core.ShapedArray(tuple(shape), dtype, weak_type=weak_type, memory_space=jax.memory.Space.Host)
 
 
 def is_jitted(fn: Any) -> bool:

@@ -103,8 +103,8 @@ class HloTotals:
         return sum(c.total_bytes for c in self.collectives)
 
 
-def hlo_totals(module: HloModule) -> HloTotals:
-    """The whole program, from its entry."""
+def hlo_totals(module: HloModule, computation: str | None = None) -> HloTotals:
+    """The whole program, from its entry, or one computation of it."""
     known: dict[str, HloTotals] = {}
     opposite = _opposite_permutes(module)
 
@@ -143,7 +143,7 @@ def hlo_totals(module: HloModule) -> HloTotals:
             return HloTotals(own.cycles, inside.collectives, moved)
         return replace(inside, cycles=own.cycles or inside.cycles)
 
-    return of(module.entry)
+    return of(computation or module.entry)
 
 
 def _sum(parts: Iterable[HloTotals]) -> HloTotals:
