@@ -8,7 +8,7 @@
 - ``Lowered._lowering.compile_args["kept_var_idx"]``: which arguments are left in the module.
 - ``jax._src.mesh.thread_resources``: the mesh of a ``with mesh:`` around the caller, which has no public way to ask.
 - ``Traced.jaxpr``, and of its only equation ``params["in_shardings"]`` and ``["jaxpr"]``: the shardings that a function
-  was jitted with.
+  was jitted with; and the types of its results, which alone tell on every platform what lies on the host.
 - ``jax._src.shard_map.shard_map_p.bind`` and ``jax._src.config.auto_pcast``: the place where every ``shard_map`` passes
   with its function still a function, which alone can be traced on other shapes; and a way to trace apart from caches.
 - ``jax.jit(f)._jit_info.static_argnames``: which arguments a function was jitted with as static; there is no public way
@@ -22,7 +22,12 @@
   and ``jax._src.dispatch.prim_requires_devices_during_lowering``, by which it asks for devices: without these JAX puts
   the function in the place of its call, and the rule is lost. It stands there by number, too, until its ``partition``
   can be asked what each device runs.
+<<<<<<< HEAD
 - ``jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version``: attention by cuDNN cannot be traced without one.
+=======
+- ``jax._src.core.ShapedArray``: the type of an argument that lies in the host's memory; a ``jax.ShapeDtypeStruct`` can
+  only tell by a sharding on some mesh, which the program would be held to.
+>>>>>>> main
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -42,7 +47,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -53,7 +58,9 @@ from jaxlib.version import __version__ as _jaxlib_version
 
 from shardwright import _function
 from shardwright._function import Function
-from shardwright._kernel import TARGET, Block, Kernel
+from shardwright._kernel import TARGET, Kernel
+from shardwright._kernel_code import CUDNN_PRODUCTS, open_jaxpr, read_kernel, work_of
+from shardwright._kernel_parts import part_params
 from shardwright.errors import ModuleError, UnsupportedJaxError
 
 TESTED = ("0.10.2", "0.12.0.1")
@@ -68,6 +75,7 @@ def _unsupported(missing: str) -> UnsupportedJaxError:
 
 try:
     from jax._src import config as _config
+    from jax._src import core as _core
     from jax._src import custom_partitioning as _custom_partitioning
     from jax._src import custom_partitioning_sharding_rule as _sharding_rule
     from jax._src import dispatch as _dispatch
@@ -85,6 +93,7 @@ try:
     _jax_mlir._lowerings, _jax_mlir.aval_to_ir_type, _jax_mlir.lower_fun  # noqa: B018
     _dispatch.prim_requires_devices_during_lowering  # noqa: B018
     _custom_partitioning.custom_partitioning_p, _sharding_rule.sdy_sharding_rule_to_mlir  # noqa: B018
+    _core.ShapedArray, jax.memory.Space.Host  # noqa: B018
 except (ImportError, AttributeError) as error:
     raise _unsupported(str(error)) from error
 
@@ -101,6 +110,7 @@ __all__ = [
     "copy_of",
     "cudnn_assumed",
     "functions_marked",
+    "host_shape",
     "installed_package_folders",
     "ir",
     "is_jitted",
@@ -113,7 +123,9 @@ __all__ = [
     "parse_module",
     "populate_rules",
     "portable",
+    "put_on_host_by_jit",
     "regions_replaced",
+    "results_on_host",
     "run_passes",
     "sdy",
     "serialize",
@@ -267,6 +279,36 @@ def own_shardings(traced: jax.stages.Traced) -> list[NamedSharding | None]:
     return given
 
 
+def put_on_host_by_jit(traced: jax.stages.Traced) -> list[bool]:
+    """Which flat results go to the host by nothing but the ``out_shardings`` that the function was jitted with.
+
+    JAX does as these say where such a function is called alone, and not where it is called in another.
+    """
+    on_host = results_on_host(traced)
+    jaxpr: Any = traced.jaxpr.jaxpr
+    if len(jaxpr.eqns) != 1 or "out_shardings" not in jaxpr.eqns[0].params:
+        return [False] * len(on_host)
+    (call,) = jaxpr.eqns
+    kinds = {
+        id(var): getattr(of, "memory_kind", None)
+        for var, of in zip(call.outvars, call.params["out_shardings"], strict=True)
+    }
+    return [
+        kinds.get(id(var)) == "pinned_host" and not typed for var, typed in zip(jaxpr.outvars, on_host, strict=True)
+    ]
+
+
+def results_on_host(traced: jax.stages.Traced) -> list[bool]:
+    """Which of a function's flat results lie in the host's memory."""
+    types: Any = traced.jaxpr.out_avals
+    return [getattr(type_, "memory_space", None) == jax.memory.Space.Host for type_ in types]
+
+
+def host_shape(shape: Sequence[int], dtype: Any, *, weak_type: bool = False) -> Any:
+    """An argument's type that lies in the host's memory, to trace with."""
+    return _core.ShapedArray(tuple(shape), dtype, weak_type=weak_type, memory_space=jax.memory.Space.Host)
+
+
 def is_jitted(fn: Any) -> bool:
     """Whether a function is a ``jax.jit``."""
     return hasattr(fn, "_jit_info")
@@ -364,7 +406,7 @@ def kernels_marked(found: list[PallasCall] | None, platform: str) -> Iterator[No
         params = _runnable(params, platform)
         if found is None or not _is_plain(ctx, nodes, params):
             return entry.rule(ctx, *nodes, **params)
-        found.append(PallasCall(params, tuple(ctx.avals_in), _kernel(params, ctx.avals_in)))
+        found.append(PallasCall(params, tuple(ctx.avals_in), read_kernel(params, ctx.avals_in)))
         types = [_jax_mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
         attributes = {
             MARK: ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(found) - 1),
@@ -380,25 +422,19 @@ def kernels_marked(found: list[PallasCall] | None, platform: str) -> Iterator[No
         _jax_mlir._lowerings[primitive] = entry
 
 
-def lowered_kernel(call: PallasCall, parts: Mapping[int, int], platform: str) -> bytes:
-    """The module of a kernel on one device, as MLIR's bytecode; ``parts`` are those of the grid indices it splits."""
-    params = dict(call.params)
-    mapping = params["grid_mapping"]
+def lowered_kernel(
+    call: PallasCall,
+    parts: Mapping[int, int],
+    shapes: Sequence[tuple[int, ...]],
+    sums: frozenset[int],
+    platform: str,
+) -> bytes:
+    """The module of a kernel on one device, as MLIR's bytecode.
 
-    def part(block: Block) -> tuple[int, ...]:
-        return tuple(size // parts.get(k, 1) for size, k in zip(block.shape, block.index, strict=True))
-
-    kernel = call.kernel
-    mappings = tuple(
-        mapped.replace(array_aval=mapped.array_aval.update(shape=part(block), sharding=None))
-        for mapped, block in zip(mapping.block_mappings, kernel.blocks, strict=True)
-    )
-    grid = tuple(size // parts[k] if k in parts else size for k, size in enumerate(mapping.grid))
-    params["grid_mapping"] = replace(mapping, grid=grid, block_mappings=mappings)
-    params["out_avals"] = tuple(
-        aval.update(shape=part(block), sharding=None)
-        for aval, block in zip(params["out_avals"], kernel.results, strict=True)
-    )
+    ``parts`` are those of the grid indices that it splits, ``shapes`` those of local operands and results, ``sums`` the
+    grid indices over which results are added up.
+    """
+    params = part_params(call.params, call.kernel, parts, shapes, sums)
     if params["cost_estimate"] is not None:
         ways = math.prod(parts.values())
         estimate = params["cost_estimate"]
@@ -407,18 +443,16 @@ def lowered_kernel(call: PallasCall, parts: Mapping[int, int], platform: str) ->
             transcendentals=estimate.transcendentals // ways,
             bytes_accessed=estimate.bytes_accessed // ways,
         )
-    count = len(kernel.scalars)
-    operands = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands[:count]]
-    operands += [
-        jax.ShapeDtypeStruct(part(block), aval.dtype)
-        for aval, block in zip(call.operands[count:], kernel.operands, strict=True)
+    operands = [
+        jax.ShapeDtypeStruct(shape, aval.dtype)
+        for aval, shape in zip(call.operands, shapes[: len(call.operands)], strict=True)
     ]
     primitive = sys.modules["jax._src.pallas.pallas_call"].pallas_call_p
 
     def run(*arrays: Any) -> Any:
         return tuple(primitive.bind(*arrays, **params))
 
-    run.__name__ = run.__qualname__ = kernel.name  # by which it can be told in a compiled program
+    run.__name__ = run.__qualname__ = call.kernel.name  # by which it can be told in a compiled program
     jitted = jax.jit(run, keep_unused=True)
     with _alone():
         lowered = jitted.trace(*operands).lower(lowering_platforms=(platform,))
@@ -437,8 +471,8 @@ def _is_plain(ctx: Any, nodes: Sequence[Any], params: Mapping[str, Any]) -> bool
     return (
         isinstance(params["interpret"], bool)
         and not (manual and manual == frozenset(around.mesh.axis_names))
-        and not _open(params["jaxpr"]).constvars
-        and not any(type(effect).__name__ == "DebugEffect" for effect in _open(params["jaxpr"]).effects)
+        and not open_jaxpr(params["jaxpr"]).constvars
+        and not any(type(effect).__name__ == "DebugEffect" for effect in open_jaxpr(params["jaxpr"]).effects)
         and all(isinstance(node, ir.Value) for node in nodes)
         and all(isinstance(aval, jax.core.ShapedArray) and not _is_extended(aval.dtype) for aval in avals)
     )
@@ -446,141 +480,6 @@ def _is_plain(ctx: Any, nodes: Sequence[Any], params: Mapping[str, Any]) -> bool
 
 def _is_extended(dtype: Any) -> bool:
     return bool(jax.numpy.issubdtype(dtype, jax.dtypes.extended))
-
-
-def _open(jaxpr: Any) -> Any:
-    """A jaxpr without the constants that it may be closed over."""
-    return getattr(jaxpr, "jaxpr", jaxpr)
-
-
-def _kernel(params: Mapping[str, Any], operands: Sequence[Any]) -> Kernel:
-    """What a kernel's parameters say of it."""
-    mapping, body = params["grid_mapping"], _open(params["jaxpr"])
-    blocks = [_block(mapped, len(mapping.grid)) for mapped in mapping.block_mappings]
-    scalars = len(operands) - mapping.num_inputs
-    own = [k for k in range(len(mapping.grid)) if k not in mapping.vmapped_dims]
-    semantics = getattr(params["compiler_params"], "dimension_semantics", None) or ()
-    declared = zip(own, semantics, strict=False)
-    asked, work = _Body(), params["cost_estimate"]
-    asked.look(body, 1)
-    sizes = [size if isinstance(size, int) else 1 for size in mapping.grid]
-    steps = math.prod(sizes)
-    return Kernel(
-        name=params["name"] or body.debug_info.func_name,
-        grid=tuple(sizes),
-        scalars=tuple(tuple(aval.shape) for aval in operands[:scalars]),
-        operands=tuple(blocks[: mapping.num_inputs]),
-        results=tuple(blocks[mapping.num_inputs :]),
-        numbered=frozenset(own[axis] for axis in asked.numbered),
-        carries=bool(mapping.scratch_avals) or asked.has_state,
-        parallel=frozenset(mapping.vmapped_dims) | {k for k, word in declared if "parallel" in str(word).lower()},
-        aliases=tuple((int(operand), int(result)) for operand, result in params["input_output_aliases"]),
-        fixed=_fixed(params),
-        flops=work.flops if work is not None else asked.flops * steps,
-        transcendentals=work.transcendentals if work is not None else asked.transcendentals * steps,
-    )
-
-
-def _fixed(params: Mapping[str, Any]) -> str:
-    mapping = params["grid_mapping"]
-    if not all(isinstance(size, int) for size in mapping.grid):
-        return "belongs to a grid whose size is known only when it runs"
-    if mapping.get_grid_indices is not None or mapping.local_grid_env is not None or params["mesh"] is not None:
-        return "belongs to a grid that is mapped to cores by the kernel itself"
-    if any(block.transforms for block in mapping.block_mappings):
-        return "belongs to a kernel whose blocks are stored in another order"
-    return ""
-
-
-def _block(mapped: Any, indices: int) -> Block:
-    """Where the block of an array lies, by its index map."""
-    index_map = _open(mapped.index_map_jaxpr)
-    grid = list(index_map.invars[:indices])
-    touched = {id(var) for equation in index_map.eqns for var in equation.invars}
-    mixed = {k for k, var in enumerate(grid) if id(var) in touched}
-    shape = tuple(mapped.array_aval.shape)
-    sizes, index = [], []
-    kinds = [type(size).__name__ for size in mapped.block_shape]
-    numbers = {id(var): k for k, var in enumerate(grid)}
-    simple = len(index_map.outvars) == len(shape)
-    for d, (kind, size) in enumerate(zip(kinds, mapped.block_shape, strict=True)):
-        sizes.append({"Blocked": getattr(size, "block_size", 0), "Squeezed": 1}.get(kind, 0))
-        k = numbers.get(id(index_map.outvars[d]), -1) if simple else -1
-        if k >= 0 and not sizes[-1]:  # the number of an element, not of a block
-            mixed.add(k)
-        index.append(k if k not in mixed else -1)
-    if not simple:
-        mixed = set(range(indices))
-    return Block(
-        shape,
-        8 * mapped.array_aval.dtype.itemsize,
-        tuple(sizes),
-        tuple(-1 if k in mixed else k for k in index),
-        frozenset(mixed),
-    )
-
-
-_TRANSCENDENTAL = frozenset(
-    {"exp", "exp2", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "erf", "rsqrt", "sqrt", "pow"}
-)
-
-
-# Products as large as that of queries and keys; five are backward (Dao, "FlashAttention-2", 2023).
-_CUDNN_PRODUCTS = {"dot_product_attention_fwd": 2, "dot_product_attention_bwd": 5}
-
-
-class _Body:
-    """What a kernel's body asks for, and its work in one step."""
-
-    def __init__(self) -> None:
-        self.numbered: set[int] = set()
-        self.has_state = False
-        self.flops = self.transcendentals = 0
-
-    def look(self, jaxpr: Any, times: int) -> None:
-        for equation in jaxpr.eqns:
-            name, params = equation.primitive.name, equation.params
-            if name in ("program_id", "num_programs"):
-                self.numbered.add(params["axis"])
-            elif name.startswith("prng_"):  # the state of the core's generator goes on from step to step
-                self.has_state = True
-            elif name == "dot_general":
-                (contracted, _), _ = params["dimension_numbers"]
-                depth = math.prod(equation.invars[0].aval.shape[d] for d in contracted)
-                self.flops += times * 2 * depth * math.prod(equation.outvars[0].aval.shape)
-            elif name in _CUDNN_PRODUCTS:
-                batch, *others, depth = equation.invars[0].aval.shape
-                keys = equation.invars[1].aval.shape[2 if params["layout"] == 1 else 1]
-                scores = batch * math.prod(others) * keys
-                self.flops += times * 2 * _CUDNN_PRODUCTS[name] * scores * depth
-                self.transcendentals += times * scores
-            elif name == "pallas_call":
-                kernel = _kernel(params, [var.aval for var in equation.invars])
-                self.flops += times * kernel.flops
-                self.transcendentals += times * kernel.transcendentals
-                continue
-            elif name in _TRANSCENDENTAL:
-                self.transcendentals += times * math.prod(equation.outvars[0].aval.shape)
-            inside = times * params["length"] if name == "scan" else times
-            if name == "cond":
-                self._branches(params["branches"], times)
-                continue
-            for value in params.values():
-                for each in value if isinstance(value, (tuple, list)) else (value,):
-                    if hasattr(_open(each), "eqns"):
-                        self.look(_open(each), inside)
-
-    def _branches(self, branches: Sequence[Any], times: int) -> None:
-        """One of them runs; the one with the most work counts."""
-        most = (0, 0)
-        for branch in branches:
-            other = _Body()
-            other.look(_open(branch), times)
-            self.numbered |= other.numbered
-            self.has_state |= other.has_state
-            most = max(most, (other.flops, other.transcendentals))
-        self.flops += most[0]
-        self.transcendentals += most[1]
 
 
 @dataclass(frozen=True)
@@ -649,7 +548,7 @@ def functions_marked(found: list[FunctionCall]) -> Iterator[None]:
 def _without_devices() -> Iterator[None]:
     """Have functions with a rule of their own lowered for a mesh of no devices; cuDNN's attention is such functions."""
     registry = _dispatch.prim_requires_devices_during_lowering
-    names = (_custom_partitioning.custom_partitioning_p.name, *_CUDNN_PRODUCTS)
+    names = (_custom_partitioning.custom_partitioning_p.name, *CUDNN_PRODUCTS)
     taken = {primitive for primitive in registry if primitive.name.removesuffix("_wrapper") in names}
     registry -= taken
     try:
@@ -659,11 +558,9 @@ def _without_devices() -> Iterator[None]:
 
 
 def _function_of(params: Mapping[str, Any]) -> Function:
-    body = _Body()
-    jaxpr = _open(params["call"])
-    body.look(jaxpr, 1)
+    jaxpr = open_jaxpr(params["call"])
     static = tuple(each if isinstance(each, (bool, int, float, str)) else None for each in params["static_args"])
-    return Function(jaxpr.debug_info.func_name, body.flops, body.transcendentals, static)
+    return Function(jaxpr.debug_info.func_name, *work_of(jaxpr), static)
 
 
 def _rule_of(params: Mapping[str, Any], operands: list[Any], results: list[Any]) -> Any:

@@ -224,7 +224,7 @@ def _rank(row: Compared) -> tuple[bool, float]:
 
 
 def _row(name: str, cost: Cost, limit_bytes: int, ours: bool = False) -> Compared:
-    fits = cost.peak_bytes <= limit_bytes
+    fits = not cost.over_bytes(limit_bytes)
     return Compared(name, cost.step_seconds, cost.compute_seconds, cost.comm_seconds, int(cost.peak_bytes), fits, ours)
 
 

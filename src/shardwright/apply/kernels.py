@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwright import _jax
 from shardwright.apply.annotate import sharding_attribute
 from shardwright.errors import PlanError
@@ -32,12 +34,18 @@ def place_kernels(read: ReadModule, partitioned: Partitioned, calls: Sequence[_j
                 continue
             assignment = partitioned.assignments[o]
             factors = (-1,) * len(mesh.sizes) if assignment is None else assignment.factors
-            ways = _ways(factors, mesh)
-            body = bodies.of(op.attributes["call"], ways)
-            free = [name for name in mesh.names if name not in manual_around(read, op)]
-            whole: list[Sharding] = [((),) * len(read.program.values[v].shape) for v in (*op.operands, *op.results)]
+            shapes = [read.program.values[v].shape for v in (*op.operands, *op.results)]
+            whole: list[Sharding] = [((),) * len(shape) for shape in shapes]
             shardings = whole if assignment is None else [*assignment.operands, *assignment.results]
-            read.operations[o] = _region(read.operations[o], body, symbol, mesh.names, free, shardings)
+            local = tuple(
+                tuple(size // mesh.ways(axes) for size, axes in zip(shape, sharding, strict=True))
+                for shape, sharding in zip(shapes, shardings, strict=True)
+            )
+            body = bodies.of(op.attributes["call"], _ways(factors, mesh), local, op.rule.reduction)
+            free = [name for name in mesh.names if name not in manual_around(read, op)]
+            partial = () if assignment is None else assignment.partial
+            groups = _groups(partial, mesh)
+            read.operations[o] = _region(read.operations[o], body, symbol, mesh.names, free, shardings, groups)
 
 
 def whole_kernels(module: Any, calls: Sequence[_jax.PallasCall], platform: str) -> None:
@@ -53,7 +61,8 @@ def whole_kernels(module: Any, calls: Sequence[_jax.PallasCall], platform: str) 
     _jax.walk(module.operation, visit)
     with module.context:
         for operation in marked:
-            body = bodies.of(_jax.ir.IntegerAttr(operation.attributes[_jax.MARK]).value, {})
+            number = _jax.ir.IntegerAttr(operation.attributes[_jax.MARK]).value
+            body = bodies.of(number, {}, calls[number].kernel.shapes, frozenset())
             with _jax.ir.InsertionPoint(operation), operation.location:
                 call = call_of(body, list(operation.operands))
             replaced(operation, call)
@@ -81,15 +90,24 @@ class _Bodies:
         self.module, self.calls, self.platform = module, calls, platform
         self.made: dict[tuple[int, tuple[tuple[int, int], ...]], Any] = {}
 
-    def of(self, number: int, ways: Mapping[int, int]) -> Any:
+    def of(self, number: int, ways: Mapping[int, int], shapes: Sequence[tuple[int, ...]], sums: frozenset[int]) -> Any:
+        """The function for a kernel by its number; ``shapes`` are those of local operands and results."""
         key = (number, tuple(sorted(ways.items())))
         if key not in self.made:
-            self.made[key] = self._make(self.calls[number], ways, f"shardwright_kernel_{len(self.made)}")
+            name = f"shardwright_kernel_{len(self.made)}"
+            self.made[key] = self._make(self.calls[number], ways, shapes, sums, name)
         return self.made[key]
 
-    def _make(self, call: _jax.PallasCall, ways: Mapping[int, int], name: str) -> Any:
+    def _make(
+        self,
+        call: _jax.PallasCall,
+        ways: Mapping[int, int],
+        shapes: Sequence[tuple[int, ...]],
+        sums: frozenset[int],
+        name: str,
+    ) -> Any:
         try:
-            data = _jax.lowered_kernel(call, ways, self.platform)
+            data = _jax.lowered_kernel(call, ways, shapes, sums, self.platform)
         except Exception as error:
             reason = str(error).strip().splitlines()
             grid = " × ".join(str(size // ways.get(k, 1)) for k, size in enumerate(call.kernel.grid)) or "one step"
@@ -136,9 +154,18 @@ def _rename(module: Any, names: Mapping[str, str]) -> None:
 
 
 def _region(
-    operation: Any, body: Any, symbol: str, names: Sequence[str], free: Sequence[str], shardings: Sequence[Sharding]
+    operation: Any,
+    body: Any,
+    symbol: str,
+    names: Sequence[str],
+    free: Sequence[str],
+    shardings: Sequence[Sharding],
+    groups: Sequence[Sequence[int]],
 ) -> Any:
-    """A custom call replaced by a region, manual along the free axes, that calls a function on local arrays."""
+    """A custom call replaced by a region, manual along the free axes, that calls a function on local arrays.
+
+    ``groups`` are devices that add up their results.
+    """
     count = len(operation.operands)
     sdy = _jax.sdy
     attributes = [sharding_attribute(symbol, names, sharding) for sharding in shardings]
@@ -156,8 +183,39 @@ def _region(
             types = _function_type(body).inputs
             block = _jax.ir.Block.create_at_start(made.regions[0], types, [operation.location] * len(types))
             with _jax.ir.InsertionPoint(block):
-                sdy.ReturnOp(list(call_of(body, list(block.arguments)).results))
+                results = list(call_of(body, list(block.arguments)).results)
+                sdy.ReturnOp([_added_up(value, groups) for value in results] if groups else results)
     return replaced(operation, made)
+
+
+def _groups(axes: tuple[int, ...], mesh: MeshShape) -> list[list[int]]:
+    """The devices that differ along these axes only, by their place in the mesh; none if there are no axes."""
+    if not axes:
+        return []
+    places = np.arange(mesh.devices).reshape(mesh.sizes)
+    last = np.moveaxis(places, axes, range(-len(axes), 0))
+    return [[int(device) for device in group] for group in last.reshape(-1, mesh.ways(axes))]
+
+
+def _added_up(value: Any, groups: Sequence[Sequence[int]]) -> Any:
+    """A value summed over groups of devices, where MLIR is inserting."""
+    element = _jax.ir.RankedTensorType(value.type).element_type
+    scalar = _jax.ir.RankedTensorType.get([], element)
+    numbers: Any = np.array(groups, np.int64)
+    attributes = {
+        "replica_groups": _jax.ir.DenseIntElementsAttr.get(numbers),
+        "channel_handle": _jax.ir.Attribute.parse("#stablehlo.channel_handle<handle = 1, type = 1>"),
+        "use_global_device_ids": _jax.ir.UnitAttr.get(),
+    }
+    reduced = _jax.ir.Operation.create(
+        "stablehlo.all_reduce", results=[value.type], operands=[value], attributes=attributes, regions=1
+    )
+    location = reduced.location
+    block = _jax.ir.Block.create_at_start(reduced.regions[0], [scalar, scalar], [location, location])
+    with _jax.ir.InsertionPoint(block), location:
+        total = _jax.ir.Operation.create("stablehlo.add", results=[scalar], operands=list(block.arguments))
+        _jax.ir.Operation.create("stablehlo.return", operands=[total.result])
+    return reduced.result
 
 
 def _function_type(function: Any) -> Any:

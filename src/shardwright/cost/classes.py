@@ -29,7 +29,7 @@ class ValueClass(NamedTuple):
     """``groups`` of its dimensions; ``kept`` are the entries of a state that keep it whole, by group.
 
     ``padded`` are the groups that may be split unevenly. ``fixed`` is its sharding where no state gives it, ``given``
-    what the program itself says.
+    what the program itself says. ``on_host``: they lie in the host's memory.
     """
 
     shape: tuple[int, ...]
@@ -40,6 +40,7 @@ class ValueClass(NamedTuple):
     padded: tuple[int, ...] = ()
     fixed: Sharding | None = None
     given: Given | None = None
+    on_host: bool = False
 
 
 class OpClass(NamedTuple):
@@ -139,6 +140,7 @@ class Classes:
                     places.padded(v),
                     None if fixed is None else fixed[v],
                     value.given,
+                    v in self.program.on_host,
                 ),
                 v,
             )

@@ -16,6 +16,7 @@ from shardwright.ir import given
 from shardwright.ir.classes import REGION_ROLES, Classes, TensorType, text_attribute
 from shardwright.ir.given import Given
 from shardwright.ir.loops import TripCounts, find_loops
+from shardwright.ir.memory import MEMORY_KIND, is_on_host
 from shardwright.ir.program import (
     CONSTRAINT,
     MANUAL,
@@ -67,6 +68,8 @@ def read_module(
     given_arguments: Sequence[Given | None] = (),
     kernels: Sequence[Kernel] = (),
     functions: Sequence[Function] = (),
+    memory_kinds: Sequence[str | None] = (),
+    result_kinds: Sequence[str | None] = (),
 ) -> ReadModule:
     """Read a module operation (changed in place: Shardy's rules are written on it) into a ``Program``.
 
@@ -76,7 +79,8 @@ def read_module(
     ``boundary``: files whose frames, and all outside them, are not the user's. ``origin``: where the whole program
     comes from, for ops that have no line of their own. ``given_arguments``: the shardings that arguments have already.
     ``kernels`` and ``functions``: what the Pallas kernels, and the functions with a rule of their own, are that custom
-    calls stand for by number.
+    calls stand for by number. ``memory_kinds`` and ``result_kinds``: where arguments and results lie, as far as that is
+    known beside what the module says.
     """
     _jax.populate_rules(module)
     with module.context, collector_paused():
@@ -101,16 +105,23 @@ def read_module(
     paths = [f"constant.{i}" for i in range(extra)] + paths
     walk.hand_back()
     gone = {extra + i for i in donated}
+    kinds = _memory_kinds(main, "arg_attrs", main_region.parameters, parameters[extra:], memory_kinds)
+    out_kinds = _memory_kinds(main, "res_attrs", main_region.results, results, result_kinds)
     program = Program(
         name=name or _symbol(module, "module"),
         values=tuple(walk.values),
         ops=tuple(walk.ops),
         regions=tuple(walk.regions),
         loops=(),
-        arguments=tuple(Argument(p, v, i in gone) for i, (p, v) in enumerate(zip(paths, parameters, strict=True))),
+        arguments=tuple(
+            Argument(path, v, i in gone, kinds.get(v))
+            for i, (path, v) in enumerate(zip(paths, parameters, strict=True))
+        ),
         unused_arguments=tuple(unused_arguments),
         results=tuple(result_paths or (f"result.{i}" for i in range(len(results)))),
         own_mesh=mesh,
+        told_result_kinds=tuple(out_kinds.get(v) for v in results),
+        one_memory=platform == "cpu",
     )
     _check_size(program)
     program = replace(program, loops=find_loops(program, trip_counts))
@@ -155,6 +166,16 @@ def body_of(function: Any) -> Any:
     if len(blocks) > 1:
         raise ModuleError(f"the function {_symbol(function, 'main')!r} jumps between {len(blocks)} blocks.")
     return blocks[0]
+
+
+def _memory_kinds(
+    main: Any, each: str, values: Sequence[int], known_of: Sequence[int], known: Sequence[str | None]
+) -> dict[int, str]:
+    """Where those of main's arguments or results lie that are on the host, as the module tells or it is known."""
+    attributes = list(main.attributes[each]) if each in main.attributes else []
+    told = dict(zip(values, (text_attribute(a, MEMORY_KIND, "") for a in attributes), strict=False))
+    told |= {v: kind for v, kind in zip(known_of, known, strict=False) if kind is not None}
+    return {v: kind for v, kind in told.items() if is_on_host(kind)}
 
 
 def _symbol(operation: Any, default: str) -> str:

@@ -15,6 +15,7 @@ from shardwright.spmd.collectives import PERMUTE
 from shardwright.verify.groups import Span, permuted_span, span
 from shardwright.verify.hlo import HloModule
 from shardwright.verify.hlo_totals import HloCollective, HloTotals, hlo_totals
+from shardwright.verify.hlo_transfers import HloTransfers, replay_transfers
 from shardwright.verify.report import CompiledCollective
 
 
@@ -42,6 +43,9 @@ def program_figures(
     if compute_seconds is not None:
         compute_seconds += kernel_seconds
     known = comm_seconds is not None and compute_seconds is not None
+    moved = HloTransfers()
+    if device.clock_hertz and device.host_bytes_per_second:
+        moved = replay_transfers(program, device.clock_hertz, device.host_bytes_per_second)
     counts: dict[str, int] = defaultdict(int)
     sent: dict[str, float] = defaultdict(float)
     for c in collectives:
@@ -57,7 +61,9 @@ def program_figures(
         "compute_seconds": compute_seconds,
         "kernel_seconds": kernel_seconds if totals.kernels else None,
         "comm_seconds": comm_seconds,
-        "step_seconds": (comm_seconds or 0.0) + (compute_seconds or 0.0) if known else None,
+        "transfer_seconds": moved.transfer_seconds,
+        "exposed_transfer_seconds": moved.exposed_seconds,
+        "step_seconds": (comm_seconds or 0.0) + (compute_seconds or 0.0) + moved.exposed_seconds if known else None,
     }
 
 
@@ -118,8 +124,10 @@ def memory_figures(memory: Mapping[str, int], target: Target) -> dict[str, Any]:
         return {"fits": None, "peak_bytes": None, "limit_bytes": limit}
     used = ("argument_bytes", "output_bytes", "temp_bytes", "generated_code_bytes")
     peak = sum(memory[name] for name in used) - memory["alias_bytes"]
+    host = sum(memory.get(f"host_{name}", 0) for name in used) - memory.get("host_alias_bytes", 0)
     if target.platform == "tpu":
         # The most at one time counts what lies in the chip's own memory too, which small programs have all theirs in.
         peak = min(memory.get("peak_bytes") or peak, peak)
     fits = {"tpu": True, "cpu": None}.get(target.platform, peak <= limit)
-    return {"fits": fits, "peak_bytes": peak, "limit_bytes": limit if target.platform != "cpu" else None}
+    limit_bytes = limit if target.platform != "cpu" else None
+    return {"fits": fits, "peak_bytes": peak, "limit_bytes": limit_bytes, "host_bytes": host}

@@ -1,0 +1,202 @@
+"""How well the sharding rules of Pallas kernels are derived: of random small ones, and of those that ship with JAX.
+
+    python -m benchmarks.kernels --count 500 --rows rows.jsonl       kernels 0 to 499; goes on where it was
+    python -m benchmarks.kernels --shipped --rows rows.jsonl         the kernels of this version of JAX
+    python -m benchmarks.kernels --rows rows.jsonl --write docs/benchmarks/kernels.md
+
+A random kernel (`tests/grammar/kernels.py`) has a grid of one to four indices and up to three operands, whose index maps
+permute, repeat, offset, divide, reverse or look up grid indices. Of each, plans that split every derived factor, alone
+and in pairs, are run on eight CPU devices in interpret mode, and compared with the kernel as it is: anything else is
+wrong. Which factors there are is found by trying (`tests/grammar/kernel_trials.py`). Kernels run in child processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+Row = dict[str, Any]
+_AT_ONCE = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=int, default=0, help="number of the first kernel")
+    parser.add_argument("--count", type=int, default=0, help="how many from there on")
+    parser.add_argument("--shipped", action="store_true", help="look at the kernels that ship with JAX")
+    parser.add_argument("--rows", type=Path, required=True, help="file of rows to go on from and to add to")
+    parser.add_argument("--write", type=Path, help="Markdown file to write")
+    options = parser.parse_args()
+    if os.environ.get("JAX_NUM_CPU_DEVICES") != "8" or os.environ.get("JAX_PLATFORMS") != "cpu":
+        os.environ.update(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="8")
+    known = read(options.rows)
+    done = {row["case"] for row in known if "case" in row}
+    cases = [n for n in range(options.first, options.first + options.count) if n not in done]
+    if len(cases) <= _AT_ONCE:
+        judge_cases(cases, options.rows)
+    for at in range(0, len(cases) if len(cases) > _AT_ONCE else 0, _AT_ONCE):
+        first, last = cases[at], cases[at : at + _AT_ONCE][-1]
+        child = ["--first", str(first), "--count", str(last - first + 1), "--rows", str(options.rows)]
+        subprocess.run([sys.executable, "-m", "benchmarks.kernels", *child], check=False)
+    if options.shipped:
+        look_at_shipped(options.rows)
+    rows = read(options.rows)
+    print(summary(rows))
+    if options.write:
+        options.write.write_text(page(rows))
+
+
+def read(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def judge_cases(cases: Sequence[int], path: Path) -> None:
+    """Run kernels, and add a row for each."""
+    if not cases:
+        return
+    import jax
+
+    from grammar.kernel_trials import judge
+    from grammar.kernels import draw_case
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    for number in cases:
+        case = draw_case(number)
+        verdict = judge(case)
+        row = {
+            "case": number,
+            "kernel": str(case),
+            "right": [sorted(ways) for ways in verdict.right],
+            "derived": [sorted(ways) for ways in verdict.derived],
+            "ran": verdict.ran,
+            "wrong": list(verdict.wrong),
+            "sums": verdict.sums,
+            "complete": verdict.is_complete,
+        }
+        with path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def look_at_shipped(path: Path) -> None:
+    """Add a row for each kernel that this version of JAX has, in place of those that are there."""
+    import jax
+
+    from benchmarks.kernels_shipped import rows
+
+    kept = [row for row in read(path) if row.get("jax") != jax.__version__]
+    kept += rows()
+    path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+
+
+def counts(rows: Sequence[Row]) -> dict[str, int]:
+    """What came of the random kernels."""
+    cases = [row for row in rows if "case" in row]
+    found = [sum(bool(ways) for ways in row["derived"]) for row in cases]
+    there = [sum(bool(ways) for ways in row["right"]) for row in cases]
+    return {
+        "kernels": len(cases),
+        "wrong": sum(bool(row["wrong"]) for row in cases),
+        "plans": sum(row["ran"] for row in cases),
+        "complete": sum(row["complete"] for row in cases),
+        "some": sum(n > 0 for n in there),
+        "some_complete": sum(row["complete"] for row, n in zip(cases, there, strict=True) if n),
+        "there": sum(there),
+        "found": sum(found),
+        "sums": sum(row["sums"] for row in cases),
+    }
+
+
+def summary(rows: Sequence[Row]) -> str:
+    n = counts(rows)
+    return (
+        f"wrong: {n['wrong']} of {n['kernels']}; found all factors in {n['complete']} of {n['kernels']}\n"
+        f"({n['plans']} plans run; {n['some']} kernels have a factor, all found in {n['some_complete']}; "
+        f"{n['found']} of {n['there']} factors, {n['sums']} of them sums)"
+    )
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The page about it."""
+    n = counts(rows)
+    missed = [row for row in rows if "case" in row and not row["complete"]]
+    lines = [
+        "# Rules of kernels",
+        "",
+        f"Written on {date.today().isoformat()} by `python -m benchmarks.kernels`; [Pallas kernels](../kernels.md) says how a "
+        "rule is derived from a kernel's grid.",
+        "",
+        "## Random kernels",
+        "",
+        f"{n['kernels']} random small kernels: grids of one to four indices; index maps that permute, repeat, offset, divide, "
+        "reverse, choose or look up in prefetched scalars; blocks of one to three; results that are set, added up, or "
+        "kept in scratch memory; numbers of steps in the body; aliases; results that nobody reads; some under `vmap`. Each "
+        "derived factor was split in a plan, alone and with each other one, and run in interpret mode on up to eight CPU "
+        "devices. What can be split at all was found by trying: the kernel run on every part of the grid, with every array "
+        "whole or in parts along any dimension.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| kernels with a wrong result | {n['wrong']} of {n['kernels']} |",
+        f"| plans run | {n['plans']} |",
+        f"| kernels with all factors found | {n['complete']} of {n['kernels']} |",
+        f"| of those that have any | {n['some_complete']} of {n['some']} |",
+        f"| grid indices that can be split, found | {n['found']} of {n['there']} |",
+        f"| sums over a grid index among them | {n['sums']} |",
+        "",
+    ]
+    if missed:
+        lines += ["What was missed (places of blocks for each array, then what the body does):", "", "```text"]
+        lines += [f"{row['kernel']}: {_missing(row)}" for row in missed]
+        lines += ["```", ""]
+    lines += ["## The kernels that ship with JAX", "", *shipped(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _missing(row: Row) -> str:
+    pairs = enumerate(zip(row["right"], row["derived"], strict=True))
+    return ", ".join(f"index {k} in {max(right)}" for k, (right, mine) in pairs if not set(right) <= set(mine))
+
+
+def shipped(rows: Sequence[Row]) -> list[str]:
+    """The table of JAX's own kernels, versions together where they agree."""
+    found: dict[str, list[str]] = {}
+    numbers: Counter[tuple[str, str, str]] = Counter()
+    for row in rows:
+        if "shipped" in row:
+            numbers[row["jax"], row["shipped"], row["kernel"]] += 1
+            number = numbers[row["jax"], row["shipped"], row["kernel"]]
+            found.setdefault(_line(row, number), []).append(row["jax"])
+    versions = sorted({row["jax"] for row in rows if "jax" in row})
+    lines = [
+        f"All of `jax.experimental.pallas.ops.tpu`, on jax {' and '.join(versions)}; the words are those of `sw.analyse`.",
+        "",
+        "| program | kernel | can be split by | stays whole |",
+        "|---|---|---|---|",
+    ]
+    for line, of in found.items():
+        lines.append(line if sorted(of) == versions else line.replace("| ", f"| (jax {', '.join(of)}) ", 1))
+    return lines
+
+
+def _line(row: Row, number: int) -> str:
+    name = (
+        f"`{row['kernel']}`" + (f" ({number})" if number > 1 else "")
+        if row["kernel"]
+        else "in a `shard_map` of its own"
+    )
+    whole = "; ".join(f"grid index {k} {reason}" for k, reason in row["whole"])
+    return f"| {row['shipped']} | {name} | {'; '.join(row['split']) or '–'} | {whole or '–'} |"
+
+
+if __name__ == "__main__":
+    main()
