@@ -288,7 +288,8 @@ def test_work_without_an_estimate_is_counted_in_bytes():
         )
     )
     assert found.cycles == 0
-    assert found.unestimated_bytes == 2 * 4 * (8 + 4 + 2)
+    assert found.unestimated_bytes == 2 * 4 * (8 + 4)
+    assert [kernel.bytes for kernel in found.kernels] == [2 * 4 * 2]
 
 
 # Collectives: what each of 8 devices sends. The operand has 16 x 128 x 4 = 8192 bytes.
