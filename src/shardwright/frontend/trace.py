@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from shardwright import _jax
 from shardwright.devices.find import default_backend
 from shardwright.errors import PlanWarning, TraceError
-from shardwright.frontend import calls, in_place, opened, own_shardings, stablehlo, static
+from shardwright.frontend import calls, in_place, once, opened, own_shardings, stablehlo, static
 from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule, read_module
@@ -76,7 +77,8 @@ def read(
     donated = _donated_leaves(donate, lowering.shapes)
     module = _jax.copy_of(lowering.lowered)
     given = own_shardings.settle(module, constraints, [lowering.given[k] for k in kept], planned=lowering.planned)
-    return read_module(
+    read_again = partial(
+        read_module,
         module,
         name=function_name(fn),
         argument_paths=[paths[k] for k in kept],
@@ -91,6 +93,8 @@ def read(
         given_arguments=given,
         kernels=[call.kernel for call in lowering.kernels],
     )
+    found = read_again()
+    return read_again() if once.open_loops(found) else found
 
 
 def _result_paths(lowering: Lowering) -> list[str]:
