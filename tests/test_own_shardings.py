@@ -150,6 +150,18 @@ def test_what_a_constraint_costs_is_told():
     assert dropped.own_shardings == () and "Keeps" not in str(dropped)
 
 
+def test_what_is_pinned_stays_without_a_constraint_too():
+    def fn(x, w):
+        return jnp.sum(jnp.tanh(constrain(x @ w, on(P("data", None)))))
+
+    args = f32(8192, 1024), f32(1024, 8192)
+    free = sw.partition(fn, *args, mesh=MESH, device="tpu-v5e")
+    plan = sw.partition(fn, *args, mesh=MESH, device="tpu-v5e", replicate=("data", "model"))
+    whole = sw.evaluate(lambda x, w: jnp.sum(jnp.tanh(x @ w)), *args, mesh=MESH, device="tpu-v5e", decisions=[])
+    assert plan.cost_without_own.step_seconds == pytest.approx(whole.estimate.step_seconds, rel=0.01)
+    assert free.cost_without_own.step_seconds < 0.5 * whole.estimate.step_seconds
+
+
 def test_an_open_dimension_is_decided_by_the_search():
     def fn(x, w, v):
         return constrain(x @ w, on(P("data", P.UNCONSTRAINED))) @ v

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardwright.compiler.layouts import ROWS
+from shardwright.cost.gathered import TABLE, Laid, taken_apart
 from shardwright.cost.kernels import IN_PLACE, VIEWS, Kernels, done
 from shardwright.ir.program import CONSTRAINT, MANUAL, Op, Program, bits_of, is_elementwise
 
@@ -45,12 +46,14 @@ class Buffer:
 class Buffers:
     """``held``: arguments, which are there all the time. ``temporary``: the rest, in no order.
 
-    ``relaid``: results of loops that are copied to another layout before the loop and back after it.
+    ``relaid``: results of loops that are copied to another layout before the loop and back after it. ``laid``: what is
+    laid out anew for gathers and scatters.
     """
 
     held: tuple[int, ...]
     temporary: tuple[Buffer, ...]
     relaid: tuple[int, ...] = ()
+    laid: tuple[Laid, ...] = ()
 
 
 def find_buffers(program: Program, kernels: Kernels) -> Buffers:
@@ -66,6 +69,7 @@ class _Sharing:
         self.same: dict[int, int] = {}  # a value that lies in another's buffer
         self.nowhere: set[int] = set()  # needs no buffer
         self.relaid: list[int] = []
+        self.laid: list[Laid] = []
         self.contracting = {kernels.at[o] for o, op in enumerate(program.ops) if op.flops}
         self.start = [_start(program, kernels, v) for v in range(len(program.values))]
         self.last_use = self._last_uses()
@@ -119,7 +123,8 @@ class _Sharing:
             if v not in self.arguments and v not in donated and v not in self.nowhere and kernels.stored[v]
         ]
         held = tuple(a.value for a in program.arguments)
-        return Buffers(held, (*temporary, *copies, *self._hoisted()), tuple(self.relaid))
+        laid = (*self.laid, *taken_apart(program))
+        return Buffers(held, (*temporary, *copies, *self._hoisted()), tuple(self.relaid), laid)
 
     def _constrained(self, op: Op) -> None:
         """A value that is given a sharding is the same buffer, unless it had another one before."""
@@ -278,11 +283,13 @@ class _Sharing:
                 else:
                     until = min((kernels.at[u] for u in program.users[made]), default=kernels.at[o])
                     copies.append(Buffer(made, kernels.at[o], until, Form(rows=rows, copy=True)))
+                self.laid.append(Laid(made, rows, TABLE, o))
         for o, op, rows in outside:
             table = self.home(op.operands[0])
             if op.kind == "gather" and table in self.arguments:
                 until = self.last_use[table] if table in kept else kernels.at[o]
                 copies.append(Buffer(table, kernels.at[o], until, Form(rows=rows, copy=True)))
+                self.laid.append(Laid(table, rows, TABLE, o))
         return in_rows, copies
 
     def _updated(self, v: int) -> set[int]:
