@@ -398,4 +398,17 @@ def test_axes_in_another_order_than_the_meshs_are_obeyed():
     x = jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=on(P(("model", "data"))))
     plan = sw.partition(fn, W, x, device="tpu-v5e")
     assert plan.in_specs[1] == P(("model", "data"))
+    assert not [c for c in plan.collectives if c.kind == "collective-permute"]
+    assert plan.verify("shardy").ok
     np.testing.assert_allclose(plan.jit()(*inputs()), jax.jit(fn)(*inputs()), rtol=2e-5, atol=2e-5)
+
+
+def test_most_of_what_is_split_over_several_axes_says_in_which_order():
+    def fn(w, x):
+        h = constrain(jnp.tanh(x), on(P(("model", "data"), None)))
+        return h, constrain(jnp.tanh(w[0]), on(P(("data", "model"))))
+
+    plan = sw.evaluate(fn, W, X, device="tpu-v5e")
+    assert plan.partitioned.mesh.order == (1, 0)
+    assert plan.partitioned.mesh == sw.evaluate(named, W, X, device="tpu-v5e").partitioned.mesh
+    assert plan.verify("run").ok

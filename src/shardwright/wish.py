@@ -85,7 +85,9 @@ class Wish:
 
         def more(axis: str, first: tuple[Entry, ...], entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
             known = {e.group for e in first}
-            return tuple(e for e in entries if e.group not in known and axis not in kept and (axis, e.group) not in kept)
+            return tuple(
+                e for e in entries if e.group not in known and axis not in kept and (axis, e.group) not in kept
+            )
 
         lists = zip(mesh.names, pinned.lists, implied.lists, strict=True)
         return (State(tuple((*first, *more(axis, first, e)) for axis, first, e in lists), pinned.whole),)

@@ -121,7 +121,7 @@ def reduce_partial(
     onto = tuple(axis for axis in partial if axis in wanted)
     if onto:
         n = mesh.ways(onto)
-        scale = 2.0 if whole or _late(have, partial, want) else 1.0
+        scale = 2.0 if whole or _late(have, partial, want, mesh) else 1.0
         moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=scale))
         size /= n
     rest = tuple(axis for axis in partial if axis not in wanted)
@@ -131,14 +131,15 @@ def reduce_partial(
     return (*moves, *reshard(total_bytes * narrowing, reduced(have, partial, want), want, mesh))
 
 
-def _late(have: Sharding, partial: tuple[int, ...], want: Sharding) -> bool:
-    """Whether sums are to be scattered onto a dimension that lies along a later axis of the mesh already.
+def _late(have: Sharding, partial: tuple[int, ...], want: Sharding, mesh: MeshShape) -> bool:
+    """Whether sums are to be scattered onto a dimension that lies along a later axis already.
 
     XLA's partitioner does not do so: it reduces the whole part, and takes its slice (compiled for v5e, with Shardy's
     constraints and with plain ones).
     """
+    place = mesh.major_first.index
     return any(
-        bool(axes) and any(axis in partial and axis < max(axes) for axis in wanted)
+        bool(axes) and any(axis in partial and place(axis) < max(map(place, axes)) for axis in wanted)
         for axes, wanted in zip(have, want, strict=True)
     )
 
