@@ -55,7 +55,7 @@ def order_of(given: Iterable[tuple[Given, int]], mesh: Sequence[str]) -> tuple[s
     ahead: Counter[tuple[str, str]] = Counter()
     for each, size in given:
         for axes in each.axes:
-            ahead.update({pair: size for pair in combinations(axes, 2)})
+            ahead.update(dict.fromkeys(combinations(axes, 2), size))
     if len(mesh) > _MOST_ORDERED or not any(mesh.index(a) > mesh.index(b) for a, b in ahead):
         return ()
     best = max(permutations(mesh), key=lambda order: sum(ahead[pair] for pair in combinations(order, 2)))

@@ -162,7 +162,7 @@ class Program:
 
     @cached_property
     def axis_order(self) -> tuple[str, ...]:
-        """The order in which the program's shardings split one dimension by several axes; nothing if it is the mesh's."""
+        """The order in which its own shardings split one dimension by several axes; nothing if it is the mesh's."""
         given = ((value.given, value.bytes) for value in self.values if value.given is not None)
         return order_of(given, tuple(self.own_mesh or ()))
 

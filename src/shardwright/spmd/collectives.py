@@ -52,8 +52,8 @@ def reshard(total_bytes: float, have: Sharding, want: Sharding, mesh: MeshShape)
     """What it takes to bring a tensor from one sharding to another.
 
     An axis that is new is a local slice and free, and comes first because it makes the tensor smaller. Axes that leave
-    one dimension for one other are an all-to-all, those that go away an all-gather. Axes come and go at the minor end of a
-    dimension's list; where that is not so, as in Shardy's program, the parts are permuted first.
+    one dimension for one other are an all-to-all, those that go away an all-gather. Axes come and go at the minor
+    end of a dimension's list; where that is not so, as in Shardy's program, the parts are permuted first.
     """
     if have == want:
         return ()
