@@ -4,10 +4,10 @@
     python -m benchmarks.kernels --shipped --rows rows.jsonl         the kernels of this version of JAX
     python -m benchmarks.kernels --rows rows.jsonl --write docs/benchmarks/kernels.md
 
-A random kernel (`tests/grammar/kernels.py`) has a grid of one to four indices and up to three operands, whose index maps
-permute, repeat, offset, divide, reverse or look up grid indices. Of each, plans that split every derived factor, alone
-and in pairs, are run on eight CPU devices in interpret mode, and compared with the kernel as it is: anything else is
-wrong. Which factors there are is found by trying (`tests/grammar/kernel_trials.py`). Kernels run in child processes.
+A random kernel (`tests/grammar/kernels.py`) has a grid of one to four indices and up to three operands, whose index
+maps permute, repeat, offset, divide, reverse or look up grid indices. Of each, plans that split every derived factor,
+alone and in pairs, are run on eight CPU devices in interpret mode, and compared with the kernel as it is: anything else
+is wrong. Which factors there are is found by trying (`tests/grammar/kernel_trials.py`). Kernels run in child processes.
 """
 
 from __future__ import annotations
@@ -132,17 +132,17 @@ def page(rows: Sequence[Row]) -> str:
     lines = [
         "# Rules of kernels",
         "",
-        f"Written on {date.today().isoformat()} by `python -m benchmarks.kernels`; [Pallas kernels](../kernels.md) says how a "
-        "rule is derived from a kernel's grid.",
+        f"Written on {date.today().isoformat()} by `python -m benchmarks.kernels`; [Pallas kernels](../kernels.md) "
+        "says how a rule is derived from a kernel's grid.",
         "",
         "## Random kernels",
         "",
-        f"{n['kernels']} random small kernels: grids of one to four indices; index maps that permute, repeat, offset, divide, "
-        "reverse, choose or look up in prefetched scalars; blocks of one to three; results that are set, added up, or "
-        "kept in scratch memory; numbers of steps in the body; aliases; results that nobody reads; some under `vmap`. Each "
-        "derived factor was split in a plan, alone and with each other one, and run in interpret mode on up to eight CPU "
-        "devices. What can be split at all was found by trying: the kernel run on every part of the grid, with every array "
-        "whole or in parts along any dimension.",
+        f"{n['kernels']} random small kernels: grids of one to four indices; index maps that permute, repeat, offset, "
+        "divide, reverse, choose or look up in prefetched scalars; blocks of one to three; results that are set, added "
+        "up, or kept in scratch memory; numbers of steps in the body; aliases; results that nobody reads; some under "
+        "`vmap`. Each derived factor was split in a plan, alone and with each other one, and run in interpret mode on "
+        "up to eight CPU devices. What can be split at all was found by trying: the kernel run on every part of the "
+        "grid, with every array whole or in parts along any dimension.",
         "",
         "| | |",
         "|---|---|",
@@ -178,7 +178,7 @@ def shipped(rows: Sequence[Row]) -> list[str]:
             found.setdefault(_line(row, number), []).append(row["jax"])
     versions = sorted({row["jax"] for row in rows if "jax" in row})
     lines = [
-        f"All of `jax.experimental.pallas.ops.tpu`, on jax {' and '.join(versions)}; the words are those of `sw.analyse`.",
+        f"All of `jax.experimental.pallas.ops.tpu`, on jax {' and '.join(versions)}, in the words of `sw.analyse`.",
         "",
         "| program | kernel | can be split by | stays whole |",
         "|---|---|---|---|",
