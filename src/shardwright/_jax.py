@@ -18,6 +18,10 @@
 - ``jax._src.interpreters.mlir._lowerings`` and the parameters of ``pallas_call`` with its grid and block mappings: a
   kernel says by them how it may be split, but not in the module, where it is bytes. It stands there by number instead,
   until it is known on which part of its grid each device runs it; then it is bound again with that grid.
+- ``jax._src.custom_partitioning.custom_partitioning_p`` and its parameters, how JAX writes its ``sharding_rule`` down,
+  and ``jax._src.dispatch.prim_requires_devices_during_lowering``, by which it asks for devices: without these JAX puts
+  the function in the place of its call, and the rule is lost. It stands there by number, too, until its ``partition``
+  can be asked what each device runs.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -42,11 +46,14 @@ from typing import Any
 
 import jax
 import jaxlib
+from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxlib.version import __version__ as _jaxlib_version
 
+from shardwright import _function
+from shardwright._function import Function
 from shardwright._kernel import TARGET, Kernel
-from shardwright._kernel_code import open_jaxpr, read_kernel
+from shardwright._kernel_code import open_jaxpr, read_kernel, work_of
 from shardwright._kernel_parts import part_params
 from shardwright.errors import ModuleError, UnsupportedJaxError
 
@@ -62,6 +69,9 @@ def _unsupported(missing: str) -> UnsupportedJaxError:
 
 try:
     from jax._src import config as _config
+    from jax._src import custom_partitioning as _custom_partitioning
+    from jax._src import custom_partitioning_sharding_rule as _sharding_rule
+    from jax._src import dispatch as _dispatch
     from jax._src import mesh as _mesh
     from jax._src import shard_map as _shard_map
     from jax._src.export import _export
@@ -73,25 +83,32 @@ try:
     _export._module_to_bytecode  # noqa: B018 (is it there?)
     _mesh.thread_resources.env.physical_mesh  # noqa: B018
     _config.auto_pcast, _shard_map.shard_map_p  # noqa: B018
-    _jax_mlir._lowerings, _jax_mlir.aval_to_ir_type  # noqa: B018
+    _jax_mlir._lowerings, _jax_mlir.aval_to_ir_type, _jax_mlir.lower_fun  # noqa: B018
+    _dispatch.prim_requires_devices_during_lowering  # noqa: B018
+    _custom_partitioning.custom_partitioning_p, _sharding_rule.sdy_sharding_rule_to_mlir  # noqa: B018
 except (ImportError, AttributeError) as error:
     raise _unsupported(str(error)) from error
 
 __all__ = [
     "BYTECODE",
+    "FUNCTION_MARK",
     "MARK",
+    "FunctionCall",
     "PallasCall",
     "ambient_mesh",
     "artifact_version",
     "bytecode",
     "chlo",
     "copy_of",
+    "functions_marked",
     "installed_package_folders",
     "ir",
     "is_jitted",
     "kept_arguments",
     "kernels_marked",
+    "lowered_function",
     "lowered_kernel",
+    "lowered_part",
     "own_shardings",
     "parse_module",
     "populate_rules",
@@ -108,6 +125,8 @@ __all__ = [
 
 MARK = "shardwright.kernel"
 """Attribute with the number of the kernel that a custom call stands for."""
+FUNCTION_MARK = "shardwright.function"
+"""Attribute with the number of the function that a custom call stands for."""
 BYTECODE = b"ML\xefR"
 """What MLIR's bytecode begins with."""
 _ARTIFACT = re.compile(rb"ML\xefR.{1,2}StableHLO_v(\d+\.\d+\.\d+)\0", re.DOTALL)
@@ -323,8 +342,8 @@ class PallasCall:
 
 
 @contextlib.contextmanager
-def kernels_marked(found: list[PallasCall], platform: str) -> Iterator[None]:
-    """Have Pallas kernels lowered to custom calls that stand for them by their number in ``found``.
+def kernels_marked(found: list[PallasCall] | None, platform: str) -> Iterator[None]:
+    """Have Pallas kernels lowered to custom calls that stand for them by their number in ``found``, if there is any.
 
     Those in a region that is manual along every axis stay, and so do those that are not Pallas' own to lower: they run
     in a simulator, have effects, or arrays that are no plain ones. On a CPU, which has no kernels, all are interpreted.
@@ -341,7 +360,7 @@ def kernels_marked(found: list[PallasCall], platform: str) -> Iterator[None]:
         if threading.get_ident() != here:
             return entry.rule(ctx, *nodes, **params)
         params = _runnable(params, platform)
-        if not _is_plain(ctx, nodes, params):
+        if found is None or not _is_plain(ctx, nodes, params):
             return entry.rule(ctx, *nodes, **params)
         found.append(PallasCall(params, tuple(ctx.avals_in), read_kernel(params, ctx.avals_in)))
         types = [_jax_mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
@@ -385,10 +404,13 @@ def lowered_kernel(
         for aval, shape in zip(call.operands, shapes[: len(call.operands)], strict=True)
     ]
     primitive = sys.modules["jax._src.pallas.pallas_call"].pallas_call_p
-    jitted = jax.jit(lambda *arrays: tuple(primitive.bind(*arrays, **params)), keep_unused=True)
-    # Where a mesh is set, JAX would lower for all of its devices.
-    alone = contextlib.nullcontext() if ambient_mesh() is None else jax.set_mesh(Mesh(jax.devices()[:1], ("device",)))
-    with alone:
+
+    def run(*arrays: Any) -> Any:
+        return tuple(primitive.bind(*arrays, **params))
+
+    run.__name__ = run.__qualname__ = call.kernel.name  # by which it can be told in a compiled program
+    jitted = jax.jit(run, keep_unused=True)
+    with _alone():
         lowered = jitted.trace(*operands).lower(lowering_platforms=(platform,))
         return bytecode(lowered.compiler_ir("stablehlo"))
 
@@ -414,3 +436,133 @@ def _is_plain(ctx: Any, nodes: Sequence[Any], params: Mapping[str, Any]) -> bool
 
 def _is_extended(dtype: Any) -> bool:
     return bool(jax.numpy.issubdtype(dtype, jax.dtypes.extended))
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """A function with a rule of its own, as JAX calls it: its parameters and the types of its operands."""
+
+    params: Mapping[str, Any]
+    operands: tuple[Any, ...]
+    function: Function
+
+
+@contextlib.contextmanager
+def functions_marked(found: list[FunctionCall]) -> Iterator[None]:
+    """Have functions with a ``sharding_rule`` lowered to custom calls that stand for them by number in ``found``.
+
+    Those without one, and those in a region that is manual along any axis, are put in the place of their calls.
+    """
+    primitive: Any = _custom_partitioning.custom_partitioning_p
+    entry = _jax_mlir._lowerings[primitive]
+    here = threading.get_ident()
+
+    def rule(ctx: Any, *nodes: Any, **params: Any) -> Any:
+        if threading.get_ident() != here:
+            return entry.rule(ctx, *nodes, **params)
+        manual: frozenset[str] = getattr(ctx.module_context.axis_context, "manual_axes", frozenset())
+        if params["sharding_rule"] is None or manual or not all(isinstance(node, ir.Value) for node in nodes):
+            inline = jaxpr_as_fun(params["call"])
+            return _jax_mlir.lower_fun(inline, multiple_results=True)(ctx, *nodes)
+        operands = [_jax_mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_in]
+        results = [_jax_mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
+        found.append(FunctionCall(params, tuple(ctx.avals_in), _function_of(params)))
+        attributes = {
+            FUNCTION_MARK: ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(found) - 1),
+            "kernel_name": ir.StringAttr.get(found[-1].function.name),
+            "sdy.sharding_rule": _rule_of(params, operands, results),
+        }
+        call = _jax_mlir.custom_call(
+            _function.TARGET, result_types=results, operands=nodes, extra_attributes=attributes
+        )
+        return call.results
+
+    _jax_mlir._lowerings[primitive] = type(entry)(rule, entry.inline)
+    _dispatch.prim_requires_devices_during_lowering.discard(primitive)
+    try:
+        yield
+    finally:
+        _jax_mlir._lowerings[primitive] = entry
+        _dispatch.prim_requires_devices_during_lowering.add(primitive)
+
+
+def _function_of(params: Mapping[str, Any]) -> Function:
+    jaxpr = open_jaxpr(params["call"])
+    return Function(jaxpr.debug_info.func_name, *work_of(jaxpr))
+
+
+def _rule_of(params: Mapping[str, Any], operands: list[Any], results: list[Any]) -> Any:
+    """The rule that a function comes with, in Shardy's form."""
+    rule = params["sharding_rule"]
+    if callable(rule):
+        mesh = ambient_mesh() or AbstractMesh((), ())
+        rule = rule(*params["static_args"], mesh, operands, results)
+        sizes: Mapping[str, Any] = {}
+        if isinstance(rule, (list, tuple)) and len(rule) == 2:
+            rule, sizes = rule
+        if isinstance(rule, str):
+            rule = _sharding_rule.str_to_sdy_sharding_rule(rule, **sizes)
+    return _sharding_rule.sdy_sharding_rule_to_mlir(rule, operands, results)
+
+
+def lowered_function(call: FunctionCall, platform: str) -> bytes:
+    """The module of all of a function on one device, as MLIR's bytecode."""
+    inside = jaxpr_as_fun(call.params["call"])
+    jitted = jax.jit(lambda *arrays: tuple(inside(*arrays)), keep_unused=True)
+    operands = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands]
+    with _alone(), kernels_marked(None, platform):
+        return bytecode(jitted.trace(*operands).lower(lowering_platforms=(platform,)).compiler_ir("stablehlo"))
+
+
+@dataclass(frozen=True)
+class Part:
+    """What each device runs of a function, as MLIR's bytecode, and the shardings of operands and results."""
+
+    module: bytes
+    operands: tuple[PartitionSpec, ...]
+    results: tuple[PartitionSpec, ...]
+
+
+def lowered_part(call: FunctionCall, mesh: AbstractMesh, specs: Sequence[PartitionSpec], platform: str) -> Part:
+    """What a function's own ``partition`` has each device run; ``specs`` are of operands, then of results."""
+    params = call.params
+    results = params["call"].out_avals
+    shapes = [
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=NamedSharding(mesh, _full(spec, aval.ndim)))
+        for aval, spec in zip((*call.operands, *results), specs, strict=True)
+    ]
+    count = len(call.operands)
+    in_tree, out_tree = params["in_tree"], params["out_tree"]
+    own_mesh, part, out, into = params["partition"](
+        *params["static_args"], mesh, in_tree.unflatten(shapes[:count]), out_tree.unflatten(shapes[count:])
+    )
+    if dict(own_mesh.shape) != dict(mesh.shape):
+        raise ValueError(f"it asks for the mesh {dict(own_mesh.shape)}")
+    in_specs, out_specs = (
+        tuple(_full(each.spec, aval.ndim) for each, aval in zip(tree.flatten_up_to(given), avals, strict=True))
+        for tree, given, avals in ((in_tree, into, call.operands), (out_tree, out, results))
+    )
+
+    def flat(*arrays: Any) -> Any:
+        return tuple(jax.tree.leaves(part(*in_tree.unflatten(arrays))))
+
+    flat.__name__ = flat.__qualname__ = call.function.name
+    mapped = jax.shard_map(flat, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    bare = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands]
+    with jax.sharding.use_abstract_mesh(mesh), kernels_marked(None, platform):
+        traced = jax.jit(mapped, keep_unused=True).trace(*bare)
+        made = [(each.shape, each.dtype) for each in traced.out_info]
+        if made != [(aval.shape, aval.dtype) for aval in results]:
+            raise ValueError(f"its parts make up {made}")
+        module = bytecode(traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo"))
+    return Part(module, in_specs, out_specs)
+
+
+def _full(spec: PartitionSpec, rank: int) -> PartitionSpec:
+    """A spec with an entry for every dimension, as JAX's own callbacks get it."""
+    return PartitionSpec(*spec, *(None,) * (rank - len(spec)))
+
+
+def _alone() -> contextlib.AbstractContextManager[Any]:
+    """Where a mesh is set, JAX would lower for all of its devices."""
+    return contextlib.nullcontext() if ambient_mesh() is None else jax.set_mesh(Mesh(jax.devices()[:1], ("device",)))

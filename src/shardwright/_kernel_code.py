@@ -46,7 +46,7 @@ def read_kernel(params: Mapping[str, Any], operands: Sequence[Any]) -> Kernel:
     semantics = getattr(params["compiler_params"], "dimension_semantics", None) or ()
     declared = zip(own, semantics, strict=False)
     work = params["cost_estimate"]
-    flops, transcendentals = (0, 0) if work is not None else _work(body)
+    flops, transcendentals = (0, 0) if work is not None else work_of(body)
     sizes = [size if isinstance(size, int) else 1 for size in mapping.grid]
     steps, bounds = math.prod(sizes), mapping.num_dynamic_grid_bounds
     try:
@@ -305,11 +305,16 @@ def _is_remote(equation: Any) -> bool:
     return parts[-1] is not None
 
 
-def _work(jaxpr: Any, times: int = 1) -> tuple[int, int]:
+def work_of(jaxpr: Any, times: int = 1) -> tuple[int, int]:
     """FLOPs of products and transcendental operations of one step. Of branches, the one with the most work counts."""
     flops = transcendentals = 0
     for equation in jaxpr.eqns:
         name, params = equation.primitive.name, equation.params
+        if name == "pallas_call":
+            kernel = read_kernel(params, [v.aval for v in equation.invars])
+            flops += times * kernel.flops
+            transcendentals += times * kernel.transcendentals
+            continue
         if name == "dot_general":
             (contracted, _), _ = params["dimension_numbers"]
             depth = math.prod(equation.invars[0].aval.shape[d] for d in contracted)
@@ -321,7 +326,7 @@ def _work(jaxpr: Any, times: int = 1) -> tuple[int, int]:
         for value in params.values():
             for each in value if isinstance(value, (tuple, list)) else (value,):
                 if hasattr(open_jaxpr(each), "eqns"):
-                    found.append(_work(open_jaxpr(each), inside))
+                    found.append(work_of(open_jaxpr(each), inside))
         if name == "cond":
             found = [max(found)]
         flops += sum(work for work, _ in found)

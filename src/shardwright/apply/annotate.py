@@ -177,7 +177,9 @@ class _Writer:
                 continue
             for k, v in enumerate(op.results):
                 own = assignment.made(k, self.plan.values[v])
-                if op.kind == "convolution":  # or XLA makes a loop of it, a thin slice of the features at a time
+                # A convolution would become a loop, a thin slice of the features at a time; others would scatter their
+                # partial sums into a split that they are kept from.
+                if op.kind == "convolution" or not self.may_have(op, k, own):
                     own = assignment.results[k]
                 # An op must not be talked into a split that it was kept from, not even for a local slice.
                 guarded = bool(op.rule.records) or op.kind == "convolution"
@@ -195,6 +197,16 @@ class _Writer:
                 self.constrain(v, own, self.plan.values[v])
                 done.add(v)
         return done
+
+    def may_have(self, op: Op, result: int, sharding: Sharding) -> bool:
+        """Whether a sharding of a result splits no factor that the op is kept from splitting, or not so."""
+        rule = op.rule
+        return not rule.records or all(
+            not axes or (factors[:1] and factors[0] not in rule.whole and rule.divisors.get(factors[0], 0) % ways == 0)
+            for axes, ways, factors in zip(
+                sharding, map(self.plan.mesh.ways, sharding), rule.results[result], strict=True
+            )
+        )
 
     def constrain_definition(self, v: int) -> None:
         """Constrain a value where it is defined, for all of its uses."""

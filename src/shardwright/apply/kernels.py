@@ -42,7 +42,7 @@ def place_kernels(read: ReadModule, partitioned: Partitioned, calls: Sequence[_j
                 for shape, sharding in zip(shapes, shardings, strict=True)
             )
             body = bodies.of(op.attributes["call"], _ways(factors, mesh), local, op.rule.reduction)
-            free = [name for name in mesh.names if name not in _manual_around(read, op)]
+            free = [name for name in mesh.names if name not in manual_around(read, op)]
             partial = () if assignment is None else assignment.partial
             groups = _groups(partial, mesh)
             read.operations[o] = _region(read.operations[o], body, symbol, mesh.names, free, shardings, groups)
@@ -64,8 +64,8 @@ def whole_kernels(module: Any, calls: Sequence[_jax.PallasCall], platform: str) 
             number = _jax.ir.IntegerAttr(operation.attributes[_jax.MARK]).value
             body = bodies.of(number, {}, calls[number].kernel.shapes, frozenset())
             with _jax.ir.InsertionPoint(operation), operation.location:
-                call = _call(body, list(operation.operands))
-            _replace(operation, call)
+                call = call_of(body, list(operation.operands))
+            replaced(operation, call)
 
 
 def _ways(factors: Sequence[int], mesh: MeshShape) -> dict[int, int]:
@@ -77,7 +77,7 @@ def _ways(factors: Sequence[int], mesh: MeshShape) -> dict[int, int]:
     return out
 
 
-def _manual_around(read: ReadModule, op: Op) -> frozenset[str]:
+def manual_around(read: ReadModule, op: Op) -> frozenset[str]:
     """The axes along which the region that an op is in is manual already."""
     given = next((own for v in op.results if (own := read.program.values[v].given) is not None), None)
     return frozenset() if given is None else given.local
@@ -115,19 +115,23 @@ class _Bodies:
                 f"JAX cannot lower the kernel {call.kernel.name!r} for {self.platform} on a grid of {grid} "
                 f"({reason[0] if reason else type(error).__name__}), so its plan can be read but not run."
             ) from error
-        with self.module.context:
-            lowered = _jax.ir.Module.parse(data).operation
-            functions = functions_of(lowered)
-            main = main_of(lowered)
-            names = {symbol: f"{name}_{symbol}" for symbol in functions}
-            _rename(lowered, names)
-            block = self.module.regions[0].blocks[0]
-            out = None
-            for function in functions.values():
-                copied = function.clone(_jax.ir.InsertionPoint(block))
-                if function == main:
-                    out = copied
-        return out
+        return inserted(self.module, data, name)
+
+
+def inserted(module: Any, data: bytes, name: str) -> Any:
+    """The functions of a lowered module put into another one, where ``name`` begins theirs; returns its main one."""
+    with module.context:
+        lowered = _jax.ir.Module.parse(data).operation
+        functions = functions_of(lowered)
+        main = main_of(lowered)
+        _rename(lowered, {symbol: f"{name}_{symbol}" for symbol in functions})
+        block = module.regions[0].blocks[0]
+        out = None
+        for function in functions.values():
+            copied = function.clone(_jax.ir.InsertionPoint(block))
+            if function == main:
+                out = copied
+    return out
 
 
 def _rename(module: Any, names: Mapping[str, str]) -> None:
@@ -167,7 +171,7 @@ def _region(
     attributes = [sharding_attribute(symbol, names, sharding) for sharding in shardings]
     with _jax.ir.InsertionPoint(operation), operation.location:
         if not free:
-            made = _call(body, list(operation.operands))
+            made = call_of(body, list(operation.operands))
         else:
             made = sdy.ManualComputationOp(
                 [value.type for value in operation.results],
@@ -179,9 +183,9 @@ def _region(
             types = _function_type(body).inputs
             block = _jax.ir.Block.create_at_start(made.regions[0], types, [operation.location] * len(types))
             with _jax.ir.InsertionPoint(block):
-                results = list(_call(body, list(block.arguments)).results)
+                results = list(call_of(body, list(block.arguments)).results)
                 sdy.ReturnOp([_added_up(value, groups) for value in results] if groups else results)
-    return _replace(operation, made)
+    return replaced(operation, made)
 
 
 def _groups(axes: tuple[int, ...], mesh: MeshShape) -> list[list[int]]:
@@ -218,7 +222,7 @@ def _function_type(function: Any) -> Any:
     return _jax.ir.FunctionType(_jax.ir.TypeAttr(function.attributes["function_type"]).value)
 
 
-def _call(function: Any, operands: Sequence[Any]) -> Any:
+def call_of(function: Any, operands: Sequence[Any]) -> Any:
     """A call of a function, where MLIR is inserting."""
     symbol = _jax.ir.StringAttr(function.attributes["sym_name"]).value
     return _jax.ir.Operation.create(
@@ -229,7 +233,8 @@ def _call(function: Any, operands: Sequence[Any]) -> Any:
     )
 
 
-def _replace(operation: Any, made: Any) -> Any:
+def replaced(operation: Any, made: Any) -> Any:
+    """Another operation in the place of one, and that one gone."""
     for old, new in zip(operation.results, made.results, strict=True):
         old.replace_all_uses_with(new)
     operation.erase()

@@ -90,6 +90,7 @@ def read(
         origin=_definition(fn),
         given_arguments=given,
         kernels=[call.kernel for call in lowering.kernels],
+        functions=[call.function for call in lowering.functions],
     )
 
 
@@ -124,6 +125,8 @@ class Lowering:
     """Whether it was lowered with shardings that are not the program's own."""
     kernels: tuple[_jax.PallasCall, ...] = ()
     """The Pallas kernels that custom calls in the module stand for, by number."""
+    functions: tuple[_jax.FunctionCall, ...] = ()
+    """The functions with a ``sharding_rule`` that custom calls in the module stand for, by number."""
 
 
 def lowering_platform(name: str) -> str:
@@ -162,7 +165,8 @@ def lower(
             jitted = jax.jit(in_place.watched(fn, changed), **jit_options)
             traced = jitted.trace(*(shapes if explicit else bare(shapes)))
         kernels: list[_jax.PallasCall] = []
-        with _jax.kernels_marked(kernels, platform or here):
+        functions: list[_jax.FunctionCall] = []
+        with _jax.kernels_marked(kernels, platform or here), _jax.functions_marked(functions):
             lowered = traced.lower(lowering_platforms=(platform or here,))
     except Exception as error:
         reason = str(error).strip().splitlines()
@@ -180,9 +184,18 @@ def lower(
     own = _jax.own_shardings(traced)
     given = [_sharding_of(leaf) or jitted_with for leaf, jitted_with in zip(jax.tree.leaves(shapes), own, strict=True)]
     planned = "in_shardings" in jit_options
-    lowered_for = platform or here
     return Lowering(
-        fn, lowered, names, shapes, traced.out_info, lowered_for, tuple(given), ambient, planned, tuple(kernels)
+        fn,
+        lowered,
+        names,
+        shapes,
+        traced.out_info,
+        platform or here,
+        tuple(given),
+        ambient,
+        planned,
+        tuple(kernels),
+        tuple(functions),
     )
 
 

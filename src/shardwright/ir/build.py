@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwright import _jax
 from shardwright._collector import collector_paused
+from shardwright._function import Function
 from shardwright._kernel import Kernel
 from shardwright.errors import ModuleError
 from shardwright.ir import given
@@ -65,6 +66,7 @@ def read_module(
     origin: Source | None = None,
     given_arguments: Sequence[Given | None] = (),
     kernels: Sequence[Kernel] = (),
+    functions: Sequence[Function] = (),
 ) -> ReadModule:
     """Read a module operation (changed in place: Shardy's rules are written on it) into a ``Program``.
 
@@ -73,12 +75,14 @@ def read_module(
     ``user_rules``: sharding rules of custom calls by target name. ``platform``: whose compiler is to have it, if known.
     ``boundary``: files whose frames, and all outside them, are not the user's. ``origin``: where the whole program
     comes from, for ops that have no line of their own. ``given_arguments``: the shardings that arguments have already.
-    ``kernels``: what the Pallas kernels are that custom calls stand for by number.
+    ``kernels`` and ``functions``: what the Pallas kernels, and the functions with a rule of their own, are that custom
+    calls stand for by number.
     """
     _jax.populate_rules(module)
     with module.context, collector_paused():
         mesh = given.own_mesh(module)
-        walk = _Walk(functions_of(module), Sources(boundary), Classes(user_rules or {}, platform, mesh, kernels))
+        classes = Classes(user_rules or {}, platform, mesh, kernels, functions)
+        walk = _Walk(functions_of(module), Sources(boundary), classes)
         main = main_of(module)
         block = body_of(main)
         walk.region(block, op=-1, role="program", caller=origin or Source())

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from shardwright import _jax
+from shardwright import _function, _jax
+from shardwright._function import Function
 from shardwright._kernel import TARGET, Kernel
 from shardwright.compiler.miscompiled import KINDS as MISCOMPILED_KINDS
 from shardwright.compiler.miscompiled import Site, forbid
@@ -95,6 +96,8 @@ class Classes:
     """The module's own."""
     kernels: Sequence[Kernel] = ()
     """The Pallas kernels that custom calls stand for by number."""
+    functions: Sequence[Function] = ()
+    """The functions with a rule of their own that custom calls stand for by number."""
     _known: dict[Any, OpClass] = field(default_factory=dict)
     _classes: dict[Any, OpClass] = field(default_factory=dict)
 
@@ -107,8 +110,9 @@ class Classes:
         # All attributes can matter to what the compiler gets wrong, but they make a class only where it does.
         watched = tuple([attributes[a] for a in attributes]) if name in MISCOMPILED_KINDS else None
         kernel = self._kernel(operation) if name == "stablehlo.custom_call" else None
-        if kernel is not None:
-            own = (*(own or ()), kernel)
+        function = self._function(operation) if name == "stablehlo.custom_call" else None
+        if kernel is not None or function is not None:
+            own = (*(own or ()), kernel or function)
         types = (len(operands), *operands, *results)
         known = self._known.get((name, given, own, watched, types))
         if known is None:
@@ -120,12 +124,13 @@ class Classes:
                 rule = rules.restricted(rule, forbid(_site(name, attributes, rule, ins + outs)))
             known = self._classes.get((name, given, own, rule, types))
             if known is None:
+                called = kernel.kernel if kernel else function
                 known = OpClass(
                     number=len(self._classes),
                     kind=name.partition(".")[2],
                     rule=rule,
-                    flops=kernel.kernel.flops if kernel else _flops(name, attributes, rule, ins, outs),
-                    attributes=self._reader(name, results, kernel),
+                    flops=called.flops if called else _flops(name, attributes, rule, ins, outs),
+                    attributes=self._reader(name, results, kernel, function),
                 )
             self._known[name, given, own, watched, types] = self._classes[name, given, own, rule, types] = known
         return known
@@ -138,6 +143,12 @@ class Classes:
         return ReadKernel(
             kernel, frozenset(k for k, value in enumerate(operation.results) if any(True for _ in value.uses))
         )
+
+    def _function(self, operation: Any) -> Function | None:
+        """The function with a rule of its own that a custom call stands for."""
+        if _jax.FUNCTION_MARK not in operation.attributes:
+            return None
+        return self.functions[_jax.ir.IntegerAttr(operation.attributes[_jax.FUNCTION_MARK]).value]
 
     def _rule(
         self,
@@ -182,8 +193,15 @@ class Classes:
         return own_rules.opaque(operands, results)
 
     def _reader(
-        self, name: str, results: Sequence[TensorType], kernel: ReadKernel | None
+        self, name: str, results: Sequence[TensorType], kernel: ReadKernel | None, function: Function | None
     ) -> Callable[[Any], Attributes] | None:
+        if function is not None:
+            return lambda op: {
+                "target": _function.TARGET,
+                "kernel": function.name,
+                "function": _jax.ir.IntegerAttr(op.attributes[_jax.FUNCTION_MARK]).value,
+                "work": function,
+            }
         if kernel is not None:
             return lambda op: {
                 "target": TARGET,

@@ -292,7 +292,7 @@ def _free_values(program: Program) -> NDArray[np.bool_]:
     constant = np.zeros(len(program.values), dtype=bool)
     for op in program.ops:
         # A constraint says where its result lies, and a kernel is not copied.
-        if op.regions or not op.results or op.kind == CONSTRAINT or "facts" in op.attributes:
+        if op.regions or not op.results or op.kind == CONSTRAINT or "kernel" in op.attributes:
             continue
         made = op.kind in ("constant", "iota") or (
             bool(op.operands)

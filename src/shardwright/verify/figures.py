@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwright.cost.communication import collective_seconds
@@ -17,9 +18,20 @@ from shardwright.verify.hlo_totals import HloCollective, HloTotals, hlo_totals
 from shardwright.verify.report import CompiledCollective
 
 
-def program_figures(program: HloModule, mesh_axes: Mapping[str, int], target: Target) -> dict[str, Any]:
-    """Cycles, seconds and collectives of a compiled program."""
+def program_figures(
+    program: HloModule,
+    mesh_axes: Mapping[str, int],
+    target: Target,
+    seconds_of_kernels: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """Cycles, seconds and collectives of a compiled program.
+
+    The compiler has no cycles for hand-written kernels: ``seconds_of_kernels`` are those of one run by a kernel's name.
+    Kernels that it has none of are taken to move as much as their results, twice.
+    """
     totals = hlo_totals(program)
+    kernel_seconds, unknown_bytes = _kernel_seconds(totals, seconds_of_kernels or {})
+    totals = replace(totals, unestimated_bytes=totals.unestimated_bytes + unknown_bytes)
     sizes = tuple(mesh_axes.values())
     device = target.placed_device
     parts = tuple(zip(axis_parts(device, sizes), axis_links(device, sizes), strict=True))
@@ -27,6 +39,8 @@ def program_figures(program: HloModule, mesh_axes: Mapping[str, int], target: Ta
     timed = target.platform != "cpu"
     comm_seconds = sum(c.seconds * c.times for c in collectives) if timed else None
     compute_seconds = _compute_seconds(totals, target)
+    if compute_seconds is not None:
+        compute_seconds += kernel_seconds
     known = comm_seconds is not None and compute_seconds is not None
     counts: dict[str, int] = defaultdict(int)
     sent: dict[str, float] = defaultdict(float)
@@ -41,6 +55,7 @@ def program_figures(program: HloModule, mesh_axes: Mapping[str, int], target: Ta
         "counts": dict(counts),
         "bytes": dict(sent),
         "compute_seconds": compute_seconds,
+        "kernel_seconds": kernel_seconds if totals.kernels else None,
         "comm_seconds": comm_seconds,
         "step_seconds": (comm_seconds or 0.0) + (compute_seconds or 0.0) if known else None,
     }
@@ -51,6 +66,18 @@ def _compute_seconds(totals: HloTotals, target: Target) -> float | None:
     if not device.clock_hertz:
         return None
     return totals.cycles / device.clock_hertz + totals.unestimated_bytes / device.memory_bytes_per_second
+
+
+def _kernel_seconds(totals: HloTotals, known: Mapping[str, float]) -> tuple[float, float]:
+    """What the kernels that are known take, and the bytes that the others move."""
+    seconds = moved = 0.0
+    for kernel in totals.kernels:
+        name = next((name for name in kernel.called_in if name in known), None)
+        if name is None:
+            moved += kernel.bytes * kernel.times
+        else:
+            seconds += known[name] * kernel.times
+    return seconds, moved
 
 
 Axes = Sequence[tuple[tuple[Part, ...], AxisLink]]
