@@ -168,34 +168,31 @@ def _missing(row: Row) -> str:
 
 
 def shipped(rows: Sequence[Row]) -> list[str]:
-    """The table of JAX's own kernels, versions together where they agree."""
-    found: dict[str, list[str]] = {}
+    """The table of JAX's own kernels: versions together where the same can be split, in the words of the last."""
+    found: dict[tuple[str, str, int, str], dict[str, Row]] = {}
     numbers: Counter[tuple[str, str, str]] = Counter()
     for row in rows:
         if "shipped" in row:
             numbers[row["jax"], row["shipped"], row["kernel"]] += 1
             number = numbers[row["jax"], row["shipped"], row["kernel"]]
-            found.setdefault(_line(row, number), []).append(row["jax"])
+            key = row["shipped"], row["kernel"], number, "; ".join(row["split"])
+            found.setdefault(key, {})[row["jax"]] = row
     versions = sorted({row["jax"] for row in rows if "jax" in row})
     lines = [
-        f"All of `jax.experimental.pallas.ops.tpu`, on jax {' and '.join(versions)}, in the words of `sw.analyse`.",
+        f"All of `jax.experimental.pallas.ops.tpu`, on jax {' and '.join(versions)}, in the words of `sw.analyse` "
+        f"(on {versions[-1] if versions else 'none'}, where versions differ in words only). An operand's number counts "
+        "prefetched scalars, and the sizes of grids that are known only when they run.",
         "",
         "| program | kernel | can be split by | stays whole |",
         "|---|---|---|---|",
     ]
-    for line, of in found.items():
-        lines.append(line if sorted(of) == versions else line.replace("| ", f"| (jax {', '.join(of)}) ", 1))
+    for (program, kernel, number, split), of in found.items():
+        name = f"`{kernel}`" if kernel else "in a `shard_map` of its own"
+        name += f" ({number})" if number > 1 else ""
+        only = "" if sorted(of) == versions else f", jax {' '.join(sorted(of))} only"
+        whole = "; ".join(f"grid index {k} {reason}" for k, reason in of[max(of)]["whole"])
+        lines.append(f"| {program}{only} | {name} | {split or '–'} | {whole or '–'} |")
     return lines
-
-
-def _line(row: Row, number: int) -> str:
-    name = (
-        f"`{row['kernel']}`" + (f" ({number})" if number > 1 else "")
-        if row["kernel"]
-        else "in a `shard_map` of its own"
-    )
-    whole = "; ".join(f"grid index {k} {reason}" for k, reason in row["whole"])
-    return f"| {row['shipped']} | {name} | {'; '.join(row['split']) or '–'} | {whole or '–'} |"
 
 
 if __name__ == "__main__":
