@@ -292,6 +292,19 @@ def test_work_without_an_estimate_is_counted_in_bytes():
     assert [kernel.bytes for kernel in found.kernels] == [2 * 4 * 2]
 
 
+def test_a_scatter_into_its_operand_moves_what_it_writes():
+    fused = (
+        "%fused (a: f32[1024], b: s32[2], c: f32[2]) -> f32[1024] {\n  %a = f32[1024]{0} parameter(0)\n"
+        "  %b = s32[2]{0} parameter(1)\n  %c = f32[2]{0} parameter(2)\n"
+        "  ROOT %s = f32[1024]{0} scatter(%a, %b, %c), to_apply=%add\n}\n"
+    )
+    lines = ["%p = f32[1024]{0} parameter(0)", "%i = s32[2]{0} parameter(1)", "%u = f32[2]{0} parameter(2)"]
+    fusion = "ROOT %f = f32[1024]{0} fusion(%p, %i, %u), kind=kCustom, calls=%fused"
+    own = ', backend_config={"aliasing_operands":{"lists":[{"indices":["0","3"]}]}}'
+    assert totals(entry(*lines, fusion, before=fused)).unestimated_bytes == 2 * 4 * 1024
+    assert totals(entry(*lines, fusion + own, before=fused)).unestimated_bytes == 2 * (8 + 8)
+
+
 # Collectives: what each of 8 devices sends. The operand has 16 x 128 x 4 = 8192 bytes.
 
 ALL = "replica_groups=[1,8]<=[8]"

@@ -22,8 +22,12 @@
   and ``jax._src.dispatch.prim_requires_devices_during_lowering``, by which it asks for devices: without these JAX puts
   the function in the place of its call, and the rule is lost. It stands there by number, too, until its ``partition``
   can be asked what each device runs.
+<<<<<<< HEAD
+- ``jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version``: attention by cuDNN cannot be traced without one.
+=======
 - ``jax._src.core.ShapedArray``: the type of an argument that lies in the host's memory; a ``jax.ShapeDtypeStruct`` can
   only tell by a sharding on some mesh, which the program would be held to.
+>>>>>>> main
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -55,7 +59,7 @@ from jaxlib.version import __version__ as _jaxlib_version
 from shardwright import _function
 from shardwright._function import Function
 from shardwright._kernel import TARGET, Kernel
-from shardwright._kernel_code import open_jaxpr, read_kernel, work_of
+from shardwright._kernel_code import CUDNN_PRODUCTS, open_jaxpr, read_kernel, work_of
 from shardwright._kernel_parts import part_params
 from shardwright.errors import ModuleError, UnsupportedJaxError
 
@@ -104,6 +108,7 @@ __all__ = [
     "bytecode",
     "chlo",
     "copy_of",
+    "cudnn_assumed",
     "functions_marked",
     "host_shape",
     "installed_package_folders",
@@ -134,6 +139,8 @@ MARK = "shardwright.kernel"
 """Attribute with the number of the kernel that a custom call stands for."""
 FUNCTION_MARK = "shardwright.function"
 """Attribute with the number of the function that a custom call stands for."""
+_CUDNN_VERSION = 91000
+"""9.10, the first that has all that JAX asks for by version."""
 BYTECODE = b"ML\xefR"
 """What MLIR's bytecode begins with."""
 _ARTIFACT = re.compile(rb"ML\xefR.{1,2}StableHLO_v(\d+\.\d+\.\d+)\0", re.DOTALL)
@@ -485,6 +492,21 @@ class FunctionCall:
 
 
 @contextlib.contextmanager
+def cudnn_assumed(platform: str) -> Iterator[None]:
+    """Have cuDNN's attention traced for a GPU where no cuDNN is installed: all that JAX asks for is its version."""
+    module: Any = sys.modules.get("jax._src.cudnn.fused_attention_stablehlo")
+    if platform != "cuda" or module is None or getattr(module, "cuda_versions", None) is not None:
+        yield
+        return
+    asked, here = module.check_cudnn_version, threading.get_ident()
+    module.check_cudnn_version = lambda: _CUDNN_VERSION if threading.get_ident() == here else asked()
+    try:
+        yield
+    finally:
+        module.check_cudnn_version = asked
+
+
+@contextlib.contextmanager
 def functions_marked(found: list[FunctionCall]) -> Iterator[None]:
     """Have functions with a ``sharding_rule`` lowered to custom calls that stand for them by number in ``found``.
 
@@ -515,17 +537,30 @@ def functions_marked(found: list[FunctionCall]) -> Iterator[None]:
         return call.results
 
     _jax_mlir._lowerings[primitive] = type(entry)(rule, entry.inline)
-    _dispatch.prim_requires_devices_during_lowering.discard(primitive)
+    try:
+        with _without_devices():
+            yield
+    finally:
+        _jax_mlir._lowerings[primitive] = entry
+
+
+@contextlib.contextmanager
+def _without_devices() -> Iterator[None]:
+    """Have functions with a rule of their own lowered for a mesh of no devices; cuDNN's attention is such functions."""
+    registry = _dispatch.prim_requires_devices_during_lowering
+    names = (_custom_partitioning.custom_partitioning_p.name, *CUDNN_PRODUCTS)
+    taken = {primitive for primitive in registry if primitive.name.removesuffix("_wrapper") in names}
+    registry -= taken
     try:
         yield
     finally:
-        _jax_mlir._lowerings[primitive] = entry
-        _dispatch.prim_requires_devices_during_lowering.add(primitive)
+        registry |= taken
 
 
 def _function_of(params: Mapping[str, Any]) -> Function:
     jaxpr = open_jaxpr(params["call"])
-    return Function(jaxpr.debug_info.func_name, *work_of(jaxpr))
+    static = tuple(each if isinstance(each, (bool, int, float, str)) else None for each in params["static_args"])
+    return Function(jaxpr.debug_info.func_name, *work_of(jaxpr), static)
 
 
 def _rule_of(params: Mapping[str, Any], operands: list[Any], results: list[Any]) -> Any:
@@ -586,7 +621,7 @@ def lowered_part(call: FunctionCall, mesh: AbstractMesh, specs: Sequence[Partiti
     flat.__name__ = flat.__qualname__ = call.function.name
     mapped = jax.shard_map(flat, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
     bare = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands]
-    with jax.sharding.use_abstract_mesh(mesh), kernels_marked(None, platform):
+    with jax.sharding.use_abstract_mesh(mesh), kernels_marked(None, platform), _without_devices():
         traced = jax.jit(mapped, keep_unused=True).trace(*bare)
         made = [(each.shape, each.dtype) for each in traced.out_info]
         if made != [(aval.shape, aval.dtype) for aval in results]:
@@ -596,8 +631,11 @@ def lowered_part(call: FunctionCall, mesh: AbstractMesh, specs: Sequence[Partiti
 
 
 def _full(spec: PartitionSpec, rank: int) -> PartitionSpec:
-    """A spec with an entry for every dimension, as JAX's own callbacks get it."""
-    return PartitionSpec(*spec, *(None,) * (rank - len(spec)))
+    """A spec with an entry for every dimension, as JAX's own callbacks get it; these may give it back with more."""
+    entries = list(spec)
+    while len(entries) > rank and entries[-1] is None:
+        entries.pop()
+    return PartitionSpec(*entries, *(None,) * (rank - len(entries)))
 
 
 def _alone() -> contextlib.AbstractContextManager[Any]:

@@ -173,7 +173,8 @@ def lower(
     changed: list[Any] = []
     try:
         dropped = constraints == own_shardings.DROP
-        with inside, _jax.regions_replaced(opened.on_blocks) if dropped else nullcontext():
+        replaced = _jax.regions_replaced(opened.on_blocks) if dropped else nullcontext()
+        with inside, replaced, _jax.cudnn_assumed(platform or here):
             jitted = jax.jit(in_place.watched(fn, changed), **jit_options)
             traced = jitted.trace(*bare(shapes, sharded=explicit))
         kernels: list[_jax.PallasCall] = []

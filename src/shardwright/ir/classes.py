@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 from shardwright import _function, _jax
 from shardwright._function import Function
 from shardwright._kernel import TARGET, Kernel
+from shardwright.compiler.functions import CUDNN_ATTENTION
 from shardwright.compiler.miscompiled import KINDS as MISCOMPILED_KINDS
 from shardwright.compiler.miscompiled import Site, forbid
 from shardwright.compiler.whole import computed_whole
 from shardwright.errors import RuleError
 from shardwright.ir import collective_ops, own_rules, rules
+from shardwright.ir.attention_rules import attention_rule
 from shardwright.ir.flops import Window, convolution_flops, dot_flops
 from shardwright.ir.given import manual_axes
 from shardwright.ir.kernel_rules import kernel_rule, split_by_user
@@ -121,7 +123,7 @@ class Classes:
         known = self._known.get((name, given, own, watched, types))
         if known is None:
             ins, outs = [t.shape for t in operands], [t.shape for t in results]
-            rule = rules.empty_whole(self._rule(name, attributes, given, kernel, ins, outs))
+            rule = rules.empty_whole(self._rule(name, attributes, given, kernel, function, ins, outs))
             if computed_whole(name.partition(".")[2], self.platform):
                 rule = replace(rule, whole=frozenset(range(len(rule.sizes))))
             if watched is not None and rule.known:
@@ -160,6 +162,7 @@ class Classes:
         attributes: Any,
         given: Any,
         kernel: ReadKernel | None,
+        function: Function | None,
         operands: list[Shape],
         results: list[Shape],
     ) -> Rule:
@@ -179,6 +182,8 @@ class Classes:
         if kernel is not None:
             return kernel_rule(*kernel)
         shapes = operands + results
+        if function is not None and function.name in CUDNN_ATTENTION:
+            return attention_rule(function, operands, results)
         if given is not None:
             rule = rules.from_shardy(given, _jax.sdy, shapes)
             cut = _CUTS.get(name)

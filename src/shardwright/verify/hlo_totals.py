@@ -9,7 +9,8 @@ and the other half the other way, both at the same time. A link carries both way
 the time of both.
 
 For some fusions (gathers, scatters, reductions that it found no good tiling for) the TPU compiler gives no cycles. They
-are taken to read and write as much as their result; whoever knows the memory's rate can make seconds of that. For
+are taken to read and write as much as their result, or where they write into an operand, by the compiler's own word, as
+much as their other operands; whoever knows the memory's rate can make seconds of that. For
 hand-written kernels there are none either: these are listed, with the functions that they are called in.
 """
 
@@ -40,6 +41,7 @@ _CHAIN = re.compile(r'\bchain_id="?\w')
 _ASYNC_FUSION = re.compile(r"^async-collective-(start|done)")
 _KERNEL = 'custom_call_target="tpu_custom_call"'
 _CALLED_IN = re.compile(r"\bp?jit\(([^()]+)\)")
+_INTO_FIRST = re.compile(r'"aliasing_operands":\{"lists":\[\{"indices":\["0"')
 _ASYNC_START = 'custom_call_target="AsyncCollectiveStart"'
 
 
@@ -140,6 +142,8 @@ def hlo_totals(module: HloModule, computation: str | None = None) -> HloTotals:
             inside = replace(inside, collectives=tuple(replace(c, overlapped=True) for c in inside.collectives))
         if base == "fusion":
             moved = 0.0 if inside.collectives or _ASYNC_FUSION.search(i.name) else _unestimated(i)
+            if moved and _writes_into(module, i):
+                moved = 2 * sum(bytes_of(computation.instructions[name].shape) for name in i.operands[1:])
             return HloTotals(own.cycles, inside.collectives, moved)
         return replace(inside, cycles=own.cycles or inside.cycles)
 
@@ -160,6 +164,13 @@ def _sum(parts: Iterable[HloTotals]) -> HloTotals:
 def _unestimated(i: Instruction) -> float:
     """Bytes that an instruction without cycles reads and writes, if it is of those that take time."""
     return 2 * bytes_of(i.shape) if i.opcode in ("fusion", "sort") and i.estimated_cycles is None else 0.0
+
+
+def _writes_into(module: HloModule, i: Instruction) -> bool:
+    """Whether a fusion updates a few places of its first operand, in its buffer."""
+    fused = module.computations.get(next(iter(i.called.get("calls", ())), ""))
+    root = fused.root if fused is not None else None
+    return root is not None and root.opcode in ("scatter", "dynamic-update-slice") and bool(_INTO_FIRST.search(i.rest))
 
 
 def _kernels(i: Instruction) -> tuple[HloKernel, ...]:
