@@ -4,10 +4,10 @@
     python -m benchmarks.kernels --shipped --rows rows.jsonl         the kernels of this version of JAX
     python -m benchmarks.kernels --rows rows.jsonl --write docs/benchmarks/kernels.md
 
-A random kernel (`tests/grammar/kernels.py`) has a grid of one to four indices and up to three operands, whose index maps
-permute, repeat, offset, divide, reverse or look up grid indices. Of each, plans that split every derived factor, alone
-and in pairs, are run on eight CPU devices in interpret mode, and compared with the kernel as it is: anything else is
-wrong. Which factors there are is found by trying (`tests/grammar/kernel_trials.py`). Kernels run in child processes.
+A random kernel (`tests/grammar/kernels.py`) has a grid of one to four indices and up to three operands, whose index
+maps permute, repeat, offset, divide, reverse or look up grid indices. Of each, plans that split every derived factor,
+alone and in pairs, are run on eight CPU devices in interpret mode, and compared with the kernel as it is: anything else
+is wrong. Which factors there are is found by trying (`tests/grammar/kernel_trials.py`). Kernels run in child processes.
 """
 
 from __future__ import annotations
@@ -132,17 +132,17 @@ def page(rows: Sequence[Row]) -> str:
     lines = [
         "# Rules of kernels",
         "",
-        f"Written on {date.today().isoformat()} by `python -m benchmarks.kernels`; [Pallas kernels](../kernels.md) says how a "
-        "rule is derived from a kernel's grid.",
+        f"Written on {date.today().isoformat()} by `python -m benchmarks.kernels`; [Pallas kernels](../kernels.md) "
+        "says how a rule is derived from a kernel's grid.",
         "",
         "## Random kernels",
         "",
-        f"{n['kernels']} random small kernels: grids of one to four indices; index maps that permute, repeat, offset, divide, "
-        "reverse, choose or look up in prefetched scalars; blocks of one to three; results that are set, added up, or "
-        "kept in scratch memory; numbers of steps in the body; aliases; results that nobody reads; some under `vmap`. Each "
-        "derived factor was split in a plan, alone and with each other one, and run in interpret mode on up to eight CPU "
-        "devices. What can be split at all was found by trying: the kernel run on every part of the grid, with every array "
-        "whole or in parts along any dimension.",
+        f"{n['kernels']} random small kernels: grids of one to four indices; index maps that permute, repeat, offset, "
+        "divide, reverse, choose or look up in prefetched scalars; blocks of one to three; results that are set, added "
+        "up, or kept in scratch memory; numbers of steps in the body; aliases; results that nobody reads; some under "
+        "`vmap`. Each derived factor was split in a plan, alone and with each other one, and run in interpret mode on "
+        "up to eight CPU devices. What can be split at all was found by trying: the kernel run on every part of the "
+        "grid, with every array whole or in parts along any dimension.",
         "",
         "| | |",
         "|---|---|",
@@ -168,34 +168,31 @@ def _missing(row: Row) -> str:
 
 
 def shipped(rows: Sequence[Row]) -> list[str]:
-    """The table of JAX's own kernels, versions together where they agree."""
-    found: dict[str, list[str]] = {}
+    """The table of JAX's own kernels: versions together where the same can be split, in the words of the last."""
+    found: dict[tuple[str, str, int, str], dict[str, Row]] = {}
     numbers: Counter[tuple[str, str, str]] = Counter()
     for row in rows:
         if "shipped" in row:
             numbers[row["jax"], row["shipped"], row["kernel"]] += 1
             number = numbers[row["jax"], row["shipped"], row["kernel"]]
-            found.setdefault(_line(row, number), []).append(row["jax"])
+            key = row["shipped"], row["kernel"], number, "; ".join(row["split"])
+            found.setdefault(key, {})[row["jax"]] = row
     versions = sorted({row["jax"] for row in rows if "jax" in row})
     lines = [
-        f"All of `jax.experimental.pallas.ops.tpu`, on jax {' and '.join(versions)}; the words are those of `sw.analyse`.",
+        f"All of `jax.experimental.pallas.ops.tpu`, on jax {' and '.join(versions)}, in the words of `sw.analyse` "
+        f"(on {versions[-1] if versions else 'none'}, where versions differ in words only). An operand's number counts "
+        "prefetched scalars, and the sizes of grids that are known only when they run.",
         "",
         "| program | kernel | can be split by | stays whole |",
         "|---|---|---|---|",
     ]
-    for line, of in found.items():
-        lines.append(line if sorted(of) == versions else line.replace("| ", f"| (jax {', '.join(of)}) ", 1))
+    for (program, kernel, number, split), of in found.items():
+        name = f"`{kernel}`" if kernel else "in a `shard_map` of its own"
+        name += f" ({number})" if number > 1 else ""
+        only = "" if sorted(of) == versions else f", jax {' '.join(sorted(of))} only"
+        whole = "; ".join(f"grid index {k} {reason}" for k, reason in of[max(of)]["whole"])
+        lines.append(f"| {program}{only} | {name} | {split or '–'} | {whole or '–'} |")
     return lines
-
-
-def _line(row: Row, number: int) -> str:
-    name = (
-        f"`{row['kernel']}`" + (f" ({number})" if number > 1 else "")
-        if row["kernel"]
-        else "in a `shard_map` of its own"
-    )
-    whole = "; ".join(f"grid index {k} {reason}" for k, reason in row["whole"])
-    return f"| {row['shipped']} | {name} | {'; '.join(row['split']) or '–'} | {whole or '–'} |"
 
 
 if __name__ == "__main__":

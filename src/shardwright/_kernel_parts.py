@@ -40,9 +40,10 @@ def part_params(
     for t, v in enumerate(body.invars[: len(shapes) - bounds], bounds):
         mapped = mapping.block_mappings[t - scalars] if t >= scalars else None
         blocks = None if mapped is None else _blocks(mapped, shapes[t])
-        seen = shapes[t] if blocks is None else tuple(s.block_size for s in blocks if hasattr(s, "block_size"))
-        if seen != v.aval.shape:
-            types[v] = resized(v.aval, seen)
+        if blocks is None and shapes[t] != kernel.shapes[t]:
+            types[v] = resized(v.aval, shapes[t])
+        elif blocks is not None and mapped is not None and blocks != mapped.block_shape:
+            types[v] = resized(v.aval, tuple(size.block_size for size in blocks if hasattr(size, "block_size")))
         if mapped is not None:
             held = {"block_shape": blocks, "transformed_block_aval": types[v]} if v in types else {}
             mappings.append(_mapping(mapped, shapes[t], held, shapes[bounds:scalars], len(grid)))
@@ -53,7 +54,8 @@ def part_params(
         made["jaxpr"] = _closed(params["jaxpr"], _Rewriter(last).jaxpr(body, types, frozenset()))
     avals = list(mapping.index_map_avals)
     for n, shape in enumerate(shapes[bounds:scalars], len(grid)):
-        avals[n] = resized(avals[n], shape)
+        if avals[n].shape != shape:
+            avals[n] = resized(avals[n], shape)
     made["grid_mapping"] = replace(mapping, grid=grid, block_mappings=tuple(mappings), index_map_avals=tuple(avals))
     results = shapes[len(shapes) - len(kernel.results) :]
     made["out_avals"] = tuple(
@@ -116,6 +118,8 @@ class _Rewriter:
             if name == "program_id":
                 axis_of[equation.outvars[0]] = equation.params["axis"]
             inner = self._inner(equation, names, axis_of)
+            if CALLS.get(name, "") in equation.params:
+                axis_of |= self._returned(equation, axis_of)
             invars = [names.get(v, v) if not isinstance(v, core.Literal) else v for v in equation.invars]
             if name == "eq":
                 invars = self._compared(equation.invars, invars, axis_of)
@@ -125,6 +129,22 @@ class _Rewriter:
             invars=[names.get(v, v) for v in jaxpr.invars],
             eqns=equations,
         )
+
+    def _returned(self, equation: Any, axis_of: Mapping[Any, int]) -> dict[Any, int]:
+        """The results of a call that are grid indices."""
+        jaxpr = open_jaxpr(equation.params[CALLS[equation.primitive.name]])
+        inside = {
+            mine: axis_of[v]
+            for v, mine in zip(equation.invars, jaxpr.invars, strict=True)
+            if not isinstance(v, core.Literal) and v in axis_of
+        }
+        for each in jaxpr.eqns:
+            if each.primitive.name == "program_id":
+                inside[each.outvars[0]] = each.params["axis"]
+            elif CALLS.get(each.primitive.name, "") in each.params:
+                inside |= self._returned(each, inside)
+        outs = zip(equation.outvars, jaxpr.outvars, strict=True)
+        return {out: inside[v] for out, v in outs if not isinstance(v, core.Literal) and v in inside}
 
     def _compared(self, before: Sequence[Any], invars: list[Any], axis_of: Mapping[Any, int]) -> list[Any]:
         """What is compared, with the last number of a part in place of that of the whole grid."""

@@ -386,7 +386,7 @@ class _Sketch:
 
     def _result(self) -> Array:
         kept = [int(k) for k in self.random.permutation(len(self.grid)) if self.chance(0.75)]
-        kinds = ("index",) * 24 + ("divided", "reversed", "joint", "scaled", "looked up")
+        kinds = ("index",) * 24 + ("divided", "rest", "reversed", "joint", "scaled", "looked up")
         places = [self._place(k, kinds) for k in kept]
         if not places or self.chance(0.2):
             places.append(Place("zero"))

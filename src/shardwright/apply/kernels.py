@@ -7,13 +7,13 @@ the axes that split it; where none does, on all of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from shardwright import _jax
 from shardwright.apply.annotate import sharding_attribute
+from shardwright.apply.device_sums import DeviceSums
 from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule, functions_of, main_of
 from shardwright.ir.given import mesh_symbol
@@ -26,7 +26,7 @@ def place_kernels(read: ReadModule, partitioned: Partitioned, calls: Sequence[_j
     if not calls:
         return
     mesh = partitioned.mesh
-    bodies = _Bodies(read.module, calls, platform)
+    bodies, sums = _Bodies(read.module, calls, platform), DeviceSums(read.module, mesh)
     with read.module.context:
         symbol = mesh_symbol(read.module, mesh.axes, add=True)
         for o, op in enumerate(read.program.ops):
@@ -44,8 +44,8 @@ def place_kernels(read: ReadModule, partitioned: Partitioned, calls: Sequence[_j
             body = bodies.of(op.attributes["call"], _ways(factors, mesh), local, op.rule.reduction)
             free = [name for name in mesh.names if name not in manual_around(read, op)]
             partial = () if assignment is None else assignment.partial
-            groups = _groups(partial, mesh)
-            read.operations[o] = _region(read.operations[o], body, symbol, mesh.names, free, shardings, groups)
+            add = functools.partial(sums.of, axes=partial)
+            read.operations[o] = _region(read.operations[o], body, symbol, mesh.names, free, shardings, add)
 
 
 def whole_kernels(module: Any, calls: Sequence[_jax.PallasCall], platform: str) -> None:
@@ -160,11 +160,11 @@ def _region(
     names: Sequence[str],
     free: Sequence[str],
     shardings: Sequence[Sharding],
-    groups: Sequence[Sequence[int]],
+    add: Callable[[Any], Any],
 ) -> Any:
     """A custom call replaced by a region, manual along the free axes, that calls a function on local arrays.
 
-    ``groups`` are devices that add up their results.
+    ``add`` makes of a result of one device that of all.
     """
     count = len(operation.operands)
     sdy = _jax.sdy
@@ -183,39 +183,9 @@ def _region(
             types = _function_type(body).inputs
             block = _jax.ir.Block.create_at_start(made.regions[0], types, [operation.location] * len(types))
             with _jax.ir.InsertionPoint(block):
-                results = list(call_of(body, list(block.arguments)).results)
-                sdy.ReturnOp([_added_up(value, groups) for value in results] if groups else results)
+                results = zip(call_of(body, list(block.arguments)).results, operation.results, strict=True)
+                sdy.ReturnOp([add(mine) if any(True for _ in value.uses) else mine for mine, value in results])
     return replaced(operation, made)
-
-
-def _groups(axes: tuple[int, ...], mesh: MeshShape) -> list[list[int]]:
-    """The devices that differ along these axes only, by their place in the mesh; none if there are no axes."""
-    if not axes:
-        return []
-    places = np.arange(mesh.devices).reshape(mesh.sizes)
-    last = np.moveaxis(places, axes, range(-len(axes), 0))
-    return [[int(device) for device in group] for group in last.reshape(-1, mesh.ways(axes))]
-
-
-def _added_up(value: Any, groups: Sequence[Sequence[int]]) -> Any:
-    """A value summed over groups of devices, where MLIR is inserting."""
-    element = _jax.ir.RankedTensorType(value.type).element_type
-    scalar = _jax.ir.RankedTensorType.get([], element)
-    numbers: Any = np.array(groups, np.int64)
-    attributes = {
-        "replica_groups": _jax.ir.DenseIntElementsAttr.get(numbers),
-        "channel_handle": _jax.ir.Attribute.parse("#stablehlo.channel_handle<handle = 1, type = 1>"),
-        "use_global_device_ids": _jax.ir.UnitAttr.get(),
-    }
-    reduced = _jax.ir.Operation.create(
-        "stablehlo.all_reduce", results=[value.type], operands=[value], attributes=attributes, regions=1
-    )
-    location = reduced.location
-    block = _jax.ir.Block.create_at_start(reduced.regions[0], [scalar, scalar], [location, location])
-    with _jax.ir.InsertionPoint(block), location:
-        total = _jax.ir.Operation.create("stablehlo.add", results=[scalar], operands=list(block.arguments))
-        _jax.ir.Operation.create("stablehlo.return", operands=[total.result])
-    return reduced.result
 
 
 def _function_type(function: Any) -> Any:

@@ -366,11 +366,22 @@ def _moved_early(program: Program) -> Iterator[tuple[int, int]]:
     loops = [o for o, op in enumerate(program.ops) if op.kind == "while" and op.region == 0] if program.on_host else []
     for o in range(len(program.ops) if loops else 0):
         op = program.ops[o]
-        if op.region == 0 and moved_to(op) == DEVICE and op.operands[0] in program.argument_of:
+        if (
+            op.region == 0
+            and moved_to(op) == DEVICE
+            and _before_barriers(program, op.operands[0]) in program.argument_of
+        ):
             first = min(program.users[op.results[0]], default=o)
             before = [loop for loop in loops if loop < first]
             if before:
                 yield o, before[-1]
+
+
+def _before_barriers(program: Program, v: int) -> int:
+    """What a value was before barriers, which the compiler drops before it orders its moves."""
+    while (maker := program.values[v].op) >= 0 and program.ops[maker].kind == "optimization_barrier":
+        v = program.ops[maker].operands[program.ops[maker].results.index(v)]
+    return v
 
 
 def done(program: Program, at: Sequence[int], o: int) -> int:

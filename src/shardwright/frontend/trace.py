@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from shardwright import _jax
 from shardwright.devices.find import default_backend
 from shardwright.errors import PlanWarning, TraceError
-from shardwright.frontend import calls, in_place, opened, own_shardings, stablehlo, static
+from shardwright.frontend import calls, in_place, once, opened, own_shardings, stablehlo, static
 from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.memory import host_sharding, kind_on_host, memory_kind_of
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
@@ -78,7 +79,8 @@ def read(
     donated = _donated_leaves(donate, lowering.shapes)
     module = _jax.copy_of(lowering.lowered)
     given = own_shardings.settle(module, constraints, [lowering.given[k] for k in kept], planned=lowering.planned)
-    return read_module(
+    read_again = partial(
+        read_module,
         module,
         name=function_name(fn),
         argument_paths=[paths[k] for k in kept],
@@ -96,6 +98,8 @@ def read(
         memory_kinds=[lowering.memory_kinds[k] for k in kept],
         result_kinds=lowering.result_kinds,
     )
+    found = read_again()
+    return read_again() if once.open_loops(found) else found
 
 
 def _result_paths(lowering: Lowering) -> list[str]:

@@ -191,7 +191,8 @@ class _Check:
     def walk(self, code: Code) -> None:
         for step in code.steps:
             if id(step) in self.sums.adds:
-                if self.differs(self.sums.adds[id(step)]):
+                places = [place for access in step.accesses for place in access.at or ()]
+                if any(self.differs(atom) for atom in (self.sums.adds[id(step)], *step.ins[1:], *places)):
                     raise Refused(self._numbered())
             elif id(step) not in self.sums.guarded and id(step) not in self.sums.inner:
                 self._look(step)

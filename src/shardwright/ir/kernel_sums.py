@@ -80,6 +80,8 @@ class _Finder:
         if kernel.dynamic:
             raise Refused(f"has {name} written by all of its steps, and is not provably added up")
         over = self._indices(result, name)
+        if self.k not in over:
+            raise Refused(f"has {name} written by several of its steps, at places that come again")
         ref = kernel.ref(t)
         stores = self.touches.get(ref, [])
         sources = {self._source(touch.step) for touch in stores}
@@ -130,7 +132,7 @@ class _Finder:
                     begins.append(touch)
                 else:
                     adds.append((touch.order, *self._added(touch, plainly)))
-            elif step.op == "addupdate":
+            elif step.op == "addupdate" and touch.access.at is not None:
                 adds.append((touch.order, step, step.ins[0], None))
             elif step.op != "get":
                 raise Refused(plainly)

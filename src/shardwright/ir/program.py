@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.ir.given import Given
+from shardwright.ir.given import Given, order_of
 from shardwright.ir.memory import PINNED
 from shardwright.ir.rules import Rule
 
@@ -168,6 +168,12 @@ class Program:
     def is_sharded(self) -> bool:
         """Whether the program has shardings of its own."""
         return any(value.given is not None for value in self.values)
+
+    @cached_property
+    def axis_order(self) -> tuple[str, ...]:
+        """The order in which its own shardings split one dimension by several axes; nothing if it is the mesh's."""
+        given = ((value.given, value.bytes) for value in self.values if value.given is not None)
+        return order_of(given, tuple(self.own_mesh or ()))
 
     @cached_property
     def repeats(self) -> NDArray[np.int64]:

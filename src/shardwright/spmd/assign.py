@@ -378,9 +378,9 @@ class Assigner:
         factors: tuple[int, ...],
         shapes: Sequence[tuple[tuple[int, ...], str]],
     ) -> Way:
-        rule = op.rule
+        rule, order = op.rule, self.mesh.major_first
         shardings = [
-            tuple(tuple(a for a, f in enumerate(factors) if dim[:1] == (f,)) for dim in dims) for dims in rule.tensors
+            tuple(tuple(a for a in order if dim[:1] == (factors[a],)) for dim in dims) for dims in rule.tensors
         ]
         split = 1.0
         for f in set(factors) - {-1}:
