@@ -9,9 +9,9 @@
 - ``jax._src.mesh.thread_resources``: the mesh of a ``with mesh:`` around the caller, which has no public way to ask.
 - ``Traced.jaxpr``, and of its only equation ``params["in_shardings"]`` and ``["jaxpr"]``: the shardings that a function
   was jitted with; and the types of its results, which alone tell on every platform what lies on the host.
-- ``jax._src.shard_map.shard_map_p.bind`` and ``jax._src.config.jax_xla_profile_version``: the place where every
-  ``shard_map`` passes with its function still a function, which alone can be traced on other shapes; and a way to trace
-  apart from caches.
+- ``jax._src.shard_map.shard_map_p.bind``, ``jax._src.config.auto_pcast`` and ``.jax_xla_profile_version``: the place
+  where every ``shard_map`` passes with its function still a function, which alone can be traced on other shapes, there
+  without casts along axes; and a way to trace apart from caches.
 - ``jax.jit(f)._jit_info.static_argnames``: which arguments a function was jitted with as static; there is no public way
   to ask, and traced, they fail in the user's code. Where it is missing, none are static but those that the user names.
 - ``Lowered._lowering._hlo``: the module that a lowering compiles. A program that calls back into Python cannot be
@@ -85,13 +85,11 @@ try:
     _make_context = _jax_mlir.make_ir_context
     _export._module_to_bytecode  # noqa: B018 (is it there?)
     _mesh.thread_resources.env.physical_mesh  # noqa: B018
-    _config.jax_xla_profile_version, _shard_map.shard_map_p  # noqa: B018
+    _config.auto_pcast, _config.jax_xla_profile_version, _shard_map.shard_map_p  # noqa: B018
     _jax_mlir._lowerings, _jax_mlir.aval_to_ir_type, _jax_mlir.lower_fun  # noqa: B018
     _dispatch.prim_requires_devices_during_lowering  # noqa: B018
     _custom_partitioning.custom_partitioning_p, _sharding_rule.sdy_sharding_rule_to_mlir  # noqa: B018
     _core.ShapedArray, jax.memory.Space.Host  # noqa: B018
-    _config.jax_xla_profile_version, _shard_map.shard_map_p  # noqa: B018
-    _jax_mlir._lowerings, _jax_mlir.aval_to_ir_type  # noqa: B018
 except (ImportError, AttributeError) as error:
     raise _unsupported(str(error)) from error
 
@@ -231,7 +229,8 @@ def regions_replaced(replace: Callable[..., Any]) -> Iterator[None]:
             return tree.unflatten(), out_specs
 
         if all(isinstance(spec, PartitionSpec) for spec in in_specs):
-            with contextlib.suppress(Exception):  # what is the user's own comes again below
+            # What is the user's own fault comes again below. On blocks, no value varies along an axis.
+            with contextlib.suppress(Exception), _config.auto_pcast(False):
                 return _Unflattened(replace(body, args, dict(mesh.shape), in_specs, newly_manual_axes))
         params |= {"subfuns": subfuns, "mesh": mesh, "in_specs": in_specs, "newly_manual_axes": newly_manual_axes}
         return type(primitive).bind(primitive, *args, **params)
