@@ -72,6 +72,12 @@ def test_kernels_take_what_is_known_of_them_and_else_move_their_results():
     )
     program = parse_hlo(entry(line.format("known"), line.format("other")))
     target = parse_target("tpu:v5e:2x4")
+    ragged = line.format("ragged-dot-none").replace(
+        "jit(ragged-dot-none)/pallas_call", "while/ragged_dot/ragged-dot-none"
+    )
+    made = parse_hlo(entry(ragged))
+    assert program_figures(made, {"data": 8}, target, {"other/while/ragged_dot": 1.0})["kernel_seconds"] == 0.0
+    assert program_figures(made, {"data": 8}, target, {"jit(step)/while/ragged_dot": 0.5})["kernel_seconds"] == 0.5
     figures = program_figures(program, {"data": 8}, target, {"known": 0.25})
     assert figures["kernel_seconds"] == 0.25
     assert figures["compute_seconds"] == 0.25 + 2 * 2**22 / target.device.memory_bytes_per_second

@@ -27,8 +27,9 @@ def program_figures(
 ) -> dict[str, Any]:
     """Cycles, seconds and collectives of a compiled program.
 
-    The compiler has no cycles for hand-written kernels: ``seconds_of_kernels`` are those of one run by a kernel's name.
-    Kernels that it has none of are taken to move as much as their results, twice.
+    The compiler has no cycles for hand-written kernels: ``seconds_of_kernels`` are those of one run by a kernel's name,
+    or by the scope of an op that the compiler makes a kernel of. Kernels that it has none of are taken to move as much
+    as their results, twice.
     """
     totals = hlo_totals(program)
     kernel_seconds, unknown_bytes = _kernel_seconds(totals, seconds_of_kernels or {})
@@ -78,7 +79,10 @@ def _kernel_seconds(totals: HloTotals, known: Mapping[str, float]) -> tuple[floa
     """What the kernels that are known take, and the bytes that the others move."""
     seconds = moved = 0.0
     for kernel in totals.kernels:
-        name = next((name for name in kernel.called_in if name in known), None)
+        names = kernel.called_in
+        if kernel.scope:
+            names = tuple(sorted((name for name in known if "/" in name and kernel.scope.endswith(name)), key=len))[-1:]
+        name = next((name for name in names if name in known), None)
         if name is None:
             moved += kernel.bytes * kernel.times
         else:

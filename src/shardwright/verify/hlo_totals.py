@@ -42,6 +42,7 @@ _ASYNC_FUSION = re.compile(r"^async-collective-(start|done)")
 _KERNEL = 'custom_call_target="tpu_custom_call"'
 _CALLED_IN = re.compile(r"\bp?jit\(([^()]+)\)")
 _INTO_FIRST = re.compile(r'"aliasing_operands":\{"lists":\[\{"indices":\["0"')
+_RAGGED, _RAGGED_METADATA = "ragged-dot-", "ragged-dot-metadata"
 _ASYNC_START = 'custom_call_target="AsyncCollectiveStart"'
 
 
@@ -70,11 +71,15 @@ class HloCollective:
 
 @dataclass(frozen=True)
 class HloKernel:
-    """A hand-written kernel: the functions that it is called in, innermost first; bytes moved, once; how often."""
+    """A hand-written kernel: the functions that it is called in, innermost first; bytes moved, once; how often.
+
+    ``scope`` is that of the op of which the compiler has made a kernel of its own, as it does of ``ragged_dot``.
+    """
 
     called_in: tuple[str, ...]
     bytes: float
     times: int = 1
+    scope: str = ""
 
 
 @dataclass(frozen=True)
@@ -177,7 +182,9 @@ def _kernels(i: Instruction) -> tuple[HloKernel, ...]:
     """The hand-written kernel that an instruction is, if it is one."""
     if i.opcode != "custom-call" or _KERNEL not in i.rest or i.estimated_cycles is not None:
         return ()
-    return (HloKernel(tuple(reversed(_CALLED_IN.findall(i.op_name))), 2 * bytes_of(i.shape)),)
+    own = i.name.startswith(_RAGGED) and not i.name.startswith(_RAGGED_METADATA)
+    called_in = tuple(reversed(_CALLED_IN.findall(i.op_name)))
+    return (HloKernel(called_in, 2 * bytes_of(i.shape), scope=i.op_name.rpartition("/")[0] if own else ""),)
 
 
 def _unknown(name: str) -> HloTotals:
