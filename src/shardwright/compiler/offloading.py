@@ -37,8 +37,8 @@ OFFLOADING = Offloading(
         " dynamic-update-slice-start and -done on bf16[8,16,2048,512]{..S(5)} both in the forward body with 1.9 ms of "
         "kernels in between, dynamic-slice-start and -done in the backward body, loops named loop_peel, "
         "host_temp_size_in_bytes exactly the stack; of Adam's moments as arguments, all copy-starts to the device "
-        "stand before the backward loop, those to the host after it. A stack of 16 matrices: the copy-start of the state "
-        "stands before both loops, with a barrier and without one; updated in a fori_loop in place, 1.2 GiB of "
+        "stand before the backward loop, those to the host after it. A stack of 16 matrices: the copy-start of the "
+        "state stands before both loops, with a barrier and without one; updated in a fori_loop in place, 1.2 GiB of "
         "temporaries in place of 2.5 and none on the host. docs/benchmarks/offload.md; tests/test_offloading.py."
     ),
 )
