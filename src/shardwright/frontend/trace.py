@@ -92,6 +92,7 @@ def read(
         origin=_definition(fn),
         given_arguments=given,
         kernels=[call.kernel for call in lowering.kernels],
+        typed=constraints == own_shardings.KEEP and lowering.explicit,
     )
     found = read_again()
     return read_again() if once.open_loops(found) else found
@@ -128,6 +129,11 @@ class Lowering:
     """Whether it was lowered with shardings that are not the program's own."""
     kernels: tuple[_jax.PallasCall, ...] = ()
     """The Pallas kernels that custom calls in the module stand for, by number."""
+
+    @property
+    def explicit(self) -> bool:
+        """Whether types have shardings."""
+        return self.ambient is not None and AxisType.Explicit in self.ambient.axis_types
 
 
 def lowering_platform(name: str) -> str:

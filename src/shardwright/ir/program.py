@@ -154,6 +154,8 @@ class Program:
     unused_arguments: tuple[str, ...]
     results: tuple[str, ...]
     own_mesh: Mapping[str, int] | None = None
+    typed: bool = False
+    """Every type says how its value lies (explicit mode), and a compiler is told nothing else."""
 
     @cached_property
     def is_sharded(self) -> bool:
