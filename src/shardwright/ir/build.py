@@ -263,7 +263,7 @@ class _Walk:
                 self.values[v] = value._replace(given=made)
 
     def hand_through(self) -> None:
-        """Give what loops carry, and branches return, the sharding of what goes in and comes out, as its type has it."""
+        """Give what loops carry and branches return the sharding of what goes in and comes out, as its type has it."""
         for op in reversed(self.ops):
             if op.kind not in ("while", "case", "if"):
                 continue
