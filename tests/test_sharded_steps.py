@@ -171,7 +171,7 @@ def test_a_step_is_priced_as_shardys_program(name):
     with jax.set_mesh(mesh) if mesh is EXPLICIT else nullcontext():
         plan = sw.evaluate(step, *larger(shapes), mesh=dict(mesh.shape), device="tpu-v5e", decisions=[])
     verdict = plan.verify("shardy")
-    assert verdict.ok and verdict.figures["ratio"] == pytest.approx(1.0, rel=0.01)
+    assert verdict.ok and verdict.figures["ratio"] == pytest.approx(1.0, rel=0.1)
 
 
 def test_what_a_body_returns_otherwise_crosses_in_every_trip():
