@@ -163,6 +163,8 @@ class Program:
     """Where results lie if that is on the host, as far as the module or JAX's types tell."""
     one_memory: bool = False
     """Whether host and device are one memory, as on a CPU: kinds are kept, but nothing is moved."""
+    typed: bool = False
+    """Every type says how its value lies (explicit mode), and a compiler is told nothing else."""
 
     @cached_property
     def is_sharded(self) -> bool:

@@ -113,7 +113,8 @@ def partition_program(
 ) -> Partitioned:
     """Give every value its sharding and every op its assignment; an ``assigner`` of the program knows some already."""
     values = tuple(shard_values(places, mesh, state))
-    return partition_values(places, mesh, state, values, assigner or Assigner(mesh, prices), {})
+    assigner = assigner or Assigner(mesh, prices, as_they_lie=places.analysis.program.typed)
+    return partition_values(places, mesh, state, values, assigner, {})
 
 
 def partition_values(
