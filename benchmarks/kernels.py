@@ -27,6 +27,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 Row = dict[str, Any]
 _AT_ONCE = 20
+WHY = """What stays whole, in classes:
+
+- Kernels that work with the number of a step: masks by position (flash attention along its sequence, the keys of splash
+  attention's `dkv`), counters (`threefry`, `philox`). A part of the grid would have to be told where it begins.
+- Results that are no sums: attention over its keys, where each step rescales what came before; the inner dimension of
+  megablox, whose last step mixes the sum with what was there.
+- Sums that are rounded at the end (`matmul` to bfloat16, `dkv` and `dq`): parts would be rounded one by one. To float32
+  they are split.
+- Paged attention: each step starts to copy the pages of the next, and notes in memory which buffer they go to, so that no
+  step stands alone; which is the last sequence is a constant in its code. `shard_map` around the call is the way.
+- The tiles of megablox' groups: how many there are is known only when it runs.
+- `all_gather` talks to other devices by itself, in a `shard_map` of its own, and stays as it is.
+"""
 
 
 def main() -> None:
@@ -75,6 +88,7 @@ def judge_cases(cases: Sequence[int], path: Path) -> None:
         verdict = judge(case)
         row = {
             "case": number,
+            "on": jax.__version__,
             "kernel": str(case),
             "right": [sorted(ways) for ways in verdict.right],
             "derived": [sorted(ways) for ways in verdict.derived],
@@ -128,6 +142,7 @@ def summary(rows: Sequence[Row]) -> str:
 def page(rows: Sequence[Row]) -> str:
     """The page about it."""
     n = counts(rows)
+    versions = " and ".join(sorted({row["on"] for row in rows if "case" in row}))
     missed = [row for row in rows if "case" in row and not row["complete"]]
     lines = [
         "# Rules of kernels",
@@ -137,7 +152,7 @@ def page(rows: Sequence[Row]) -> str:
         "",
         "## Random kernels",
         "",
-        f"{n['kernels']} random small kernels: grids of one to four indices; index maps that permute, repeat, offset, "
+        f"{n['kernels']} random small kernels on jax {versions}: grids of one to four indices; index maps that permute, repeat, offset, "
         "divide, reverse, choose or look up in prefetched scalars; blocks of one to three; results that are set, added "
         "up, or kept in scratch memory; numbers of steps in the body; aliases; results that nobody reads; some under "
         "`vmap`. Each derived factor was split in a plan, alone and with each other one, and run in interpret mode on "
@@ -159,7 +174,7 @@ def page(rows: Sequence[Row]) -> str:
         lines += [f"{row['kernel']}: {_missing(row)}" for row in missed]
         lines += ["```", ""]
     lines += ["## The kernels that ship with JAX", "", *shipped(rows)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", WHY])
 
 
 def _missing(row: Row) -> str:

@@ -277,6 +277,19 @@ def test_a_sum_over_two_indices_is_split_by_one_of_them_at_a_time():
     assert op.rule.apart == ((0, 1),)
 
 
+def test_a_result_whose_places_come_again_is_no_sum():
+    def fn(x):
+        ins, outs = [((8, 128), lambda k: (k, 0))], [((8, 128), lambda k: (k % 2, 0))]
+
+        def body(x_ref, out_ref):
+            out_ref[...] = jnp.zeros_like(out_ref)
+            out_ref[...] += x_ref[...]
+
+        return call(body, (4,), ins, outs, [jax.ShapeDtypeStruct((16, 128), x.dtype)])(x)[0]
+
+    assert "and so have others" in notes(fn, f32(32, 128))[0]
+
+
 def kept_from(reset, grid=(4, 4)):
     """A result that hangs on what the steps before left in scratch memory, since it was reset at a grid index."""
 

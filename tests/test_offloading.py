@@ -264,6 +264,11 @@ def test_what_a_plan_says(tmp_path):
     json.dumps(found)
     assert {"transfers not hidden", "on the host"} <= {f.name for f in sw.diff(plan, plan).figures}
     assert "on the host for each device" in str(plan.explain("m"))
+    assert "transfers" in str(sw.compare(plan))
+    row = sw.compare(plan).to_dict()["rows"][0]
+    parts = ("compute_seconds", "comm_seconds", "exposed_transfer_seconds")
+    assert row["step_seconds"] == pytest.approx(sum(row[name] for name in parts))
+    assert "keeps 1.1 MiB on the host" in str(plan.estimate)
     plan.report(tmp_path / "plan.html")
     page = (tmp_path / "plan.html").read_text()
     assert "Transfers between host and device" in page

@@ -9,8 +9,9 @@
 - ``jax._src.mesh.thread_resources``: the mesh of a ``with mesh:`` around the caller, which has no public way to ask.
 - ``Traced.jaxpr``, and of its only equation ``params["in_shardings"]`` and ``["jaxpr"]``: the shardings that a function
   was jitted with; and the types of its results, which alone tell on every platform what lies on the host.
-- ``jax._src.shard_map.shard_map_p.bind`` and ``jax._src.config.auto_pcast``: the place where every ``shard_map`` passes
-  with its function still a function, which alone can be traced on other shapes; and a way to trace apart from caches.
+- ``jax._src.shard_map.shard_map_p.bind``, ``jax._src.config.auto_pcast`` and ``.jax_xla_profile_version``: the place
+  where every ``shard_map`` passes with its function still a function, which alone can be traced on other shapes, there
+  without casts along axes; and a way to trace apart from caches.
 - ``jax.jit(f)._jit_info.static_argnames``: which arguments a function was jitted with as static; there is no public way
   to ask, and traced, they fail in the user's code. Where it is missing, none are static but those that the user names.
 - ``Lowered._lowering._hlo``: the module that a lowering compiles. A program that calls back into Python cannot be
@@ -22,12 +23,7 @@
   and ``jax._src.dispatch.prim_requires_devices_during_lowering``, by which it asks for devices: without these JAX puts
   the function in the place of its call, and the rule is lost. It stands there by number, too, until its ``partition``
   can be asked what each device runs.
-<<<<<<< HEAD
 - ``jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version``: attention by cuDNN cannot be traced without one.
-=======
-- ``jax._src.core.ShapedArray``: the type of an argument that lies in the host's memory; a ``jax.ShapeDtypeStruct`` can
-  only tell by a sharding on some mesh, which the program would be held to.
->>>>>>> main
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -89,7 +85,7 @@ try:
     _make_context = _jax_mlir.make_ir_context
     _export._module_to_bytecode  # noqa: B018 (is it there?)
     _mesh.thread_resources.env.physical_mesh  # noqa: B018
-    _config.auto_pcast, _shard_map.shard_map_p  # noqa: B018
+    _config.auto_pcast, _config.jax_xla_profile_version, _shard_map.shard_map_p  # noqa: B018
     _jax_mlir._lowerings, _jax_mlir.aval_to_ir_type, _jax_mlir.lower_fun  # noqa: B018
     _dispatch.prim_requires_devices_during_lowering  # noqa: B018
     _custom_partitioning.custom_partitioning_p, _sharding_rule.sdy_sharding_rule_to_mlir  # noqa: B018
@@ -221,8 +217,9 @@ def ambient_mesh() -> AbstractMesh | None:
 def regions_replaced(replace: Callable[..., Any]) -> Iterator[None]:
     """Have ``replace`` called for each ``shard_map`` that is traced, with what it is given: see ``frontend/opened.py``.
 
-    Where it raises ``NameError``, because the region names an axis, the region stays. Functions that were jitted inside
-    are traced anew, and what comes of it is not kept for others: ``auto_pcast`` is part of the key of JAX's caches.
+    Where that fails, because the region names an axis, or is the transpose of one that does and says so in its types,
+    the region stays. Functions that were jitted inside are traced anew, and what comes of it is not kept for others:
+    the version of a profile, which below 0 means none, is part of the key of JAX's caches.
     """
     primitive: Any = _shard_map.shard_map_p
 
@@ -232,17 +229,15 @@ def regions_replaced(replace: Callable[..., Any]) -> Iterator[None]:
             return tree.unflatten(), out_specs
 
         if all(isinstance(spec, PartitionSpec) for spec in in_specs):
-            try:
+            # What is the user's own fault comes again below. On blocks, no value varies along an axis.
+            with contextlib.suppress(Exception), _config.auto_pcast(False):
                 return _Unflattened(replace(body, args, dict(mesh.shape), in_specs, newly_manual_axes))
-            except NameError:
-                pass
-        with _config.auto_pcast(True):
-            params |= {"subfuns": subfuns, "mesh": mesh, "in_specs": in_specs, "newly_manual_axes": newly_manual_axes}
-            return type(primitive).bind(primitive, *args, **params)
+        params |= {"subfuns": subfuns, "mesh": mesh, "in_specs": in_specs, "newly_manual_axes": newly_manual_axes}
+        return type(primitive).bind(primitive, *args, **params)
 
     primitive.bind = bind
     try:
-        with _config.auto_pcast(False):
+        with _config.jax_xla_profile_version(-1):
             yield
     finally:
         del primitive.bind

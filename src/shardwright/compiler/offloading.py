@@ -33,12 +33,12 @@ OFFLOADING = Offloading(
     ),
     pipelined_in="body",
     evidence=(
-        "libtpu of jax 0.10.2, v5e, in the order of the final text, which is the schedule. Decoder of 8 scanned layers: "
-        "dynamic-update-slice-start and -done on bf16[8,16,2048,512]{..S(5)} both in the forward body with 1.9 ms of "
+        "libtpu of jax 0.10.2, v5e, in the order of the final text, which is the schedule. Decoder of 8 scanned layers:"
+        " dynamic-update-slice-start and -done on bf16[8,16,2048,512]{..S(5)} both in the forward body with 1.9 ms of "
         "kernels in between, dynamic-slice-start and -done in the backward body, loops named loop_peel, "
-        "host_temp_size_in_bytes exactly the stack; of Adam's moments as arguments, all copy-starts to the device stand "
-        "before the backward loop, those to the host after it. A stack of 16 matrices: the copy-start of the state "
-        "stands before both loops, with a barrier and without one; updated in a fori_loop in place, 1.2 GiB of "
+        "host_temp_size_in_bytes exactly the stack; of Adam's moments as arguments, all copy-starts to the device "
+        "stand before the backward loop, those to the host after it. A stack of 16 matrices: the copy-start of the "
+        "state stands before both loops, with a barrier and without one; updated in a fori_loop in place, 1.2 GiB of "
         "temporaries in place of 2.5 and none on the host. docs/benchmarks/offload.md; tests/test_offloading.py."
     ),
 )

@@ -98,7 +98,7 @@ class CostModel:
         self.points: Points = find_points(self.classes) if like is None else like.points
         self.at, self.kinds, self.columns = self.points
         self.prices = DevicePrices.of(device, mesh)
-        self.assigner = assigner or Assigner(mesh, self.prices)
+        self.assigner = assigner or Assigner(mesh, self.prices, as_they_lie=places.analysis.program.typed)
         # Into how many parts each factor is split says what is left to do, on any mesh of the same device.
         self._work: WorkBySplit = like._work if like is not None and like.device == device else {}
         self._make_units()

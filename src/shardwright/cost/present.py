@@ -64,7 +64,8 @@ def host_text(estimate: Estimate) -> str:
 
 def estimate_table(estimate: Estimate) -> RenderableType:
     """Headline, communication by kind and axis, costliest kernels and collectives, what is alive at the peak."""
-    parts: list[RenderableType] = [Text(headline(estimate), style="bold"), Text()]
+    on_host = [Text(text)] if (text := host_text(estimate)) else []
+    parts: list[RenderableType] = [Text(headline(estimate), style="bold"), *on_host, Text()]
     if estimate.collectives:
         by = ", ".join(f"{kind} {human_seconds(s)}" for kind, s in estimate.comm_by_kind.items())
         on = ", ".join(f"{axes} {human_seconds(s)}" for axes, s in estimate.comm_by_axis.items())

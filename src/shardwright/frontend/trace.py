@@ -97,6 +97,7 @@ def read(
         functions=[call.function for call in lowering.functions],
         memory_kinds=[lowering.memory_kinds[k] for k in kept],
         result_kinds=lowering.result_kinds,
+        typed=constraints == own_shardings.KEEP and lowering.explicit,
     )
     found = read_again()
     return read_again() if once.open_loops(found) else found
@@ -139,6 +140,11 @@ class Lowering:
     """Where flat arguments lie if that is on the host, as JAX calls it."""
     result_kinds: tuple[str | None, ...] = ()
     """The same of flat results."""
+
+    @property
+    def explicit(self) -> bool:
+        """Whether types have shardings."""
+        return self.ambient is not None and AxisType.Explicit in self.ambient.axis_types
 
 
 def lowering_platform(name: str) -> str:

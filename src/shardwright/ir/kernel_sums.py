@@ -80,8 +80,6 @@ class _Finder:
         if kernel.dynamic:
             raise Refused(f"has {name} written by all of its steps, and is not provably added up")
         over = self._indices(result, name)
-        if self.k not in over:
-            raise Refused(f"has {name} written by several of its steps, at places that come again")
         ref = kernel.ref(t)
         stores = self.touches.get(ref, [])
         sources = {self._source(touch.step) for touch in stores}

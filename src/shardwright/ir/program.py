@@ -163,6 +163,8 @@ class Program:
     """Where results lie if that is on the host, as far as the module or JAX's types tell."""
     one_memory: bool = False
     """Whether host and device are one memory, as on a CPU: kinds are kept, but nothing is moved."""
+    typed: bool = False
+    """Every type says how its value lies (explicit mode), and a compiler is told nothing else."""
 
     @cached_property
     def is_sharded(self) -> bool:
@@ -178,11 +180,16 @@ class Program:
     @cached_property
     def repeats(self) -> NDArray[np.int64]:
         """How often each op runs: the product of the trip counts around it."""
+        return np.array([self.region_repeats[op.region] for op in self.ops], dtype=np.int64)
+
+    @cached_property
+    def region_repeats(self) -> Sequence[int]:
+        """The same of each region."""
         trips = {loop.op: loop.trips for loop in self.loops}
-        per_region = [1] * len(self.regions)
+        found = [1] * len(self.regions)
         for r, region in enumerate(self.regions[1:], 1):
-            per_region[r] = per_region[self.ops[region.op].region] * trips.get(region.op, 1)
-        return np.array([per_region[op.region] for op in self.ops], dtype=np.int64)
+            found[r] = found[self.ops[region.op].region] * trips.get(region.op, 1)
+        return found
 
     @cached_property
     def bytes_of(self) -> NDArray[np.int64]:

@@ -151,6 +151,7 @@ def comparison_rows(plan: Plan, comparison: Comparison) -> Table:
             duration(row.step_seconds),
             duration(row.compute_seconds),
             duration(row.comm_seconds),
+            *([duration(row.exposed_transfer_seconds)] * comparison.transfers),
             size(row.peak_bytes),
             text("yes" if row.fits else "no"),
             ratio(comparison.ratio(row)),
@@ -160,7 +161,9 @@ def comparison_rows(plan: Plan, comparison: Comparison) -> Table:
     return make_table(
         "comparison-table",
         f"This plan and expert tactics on the same mesh of {plan.device.name}, by the same cost model",
-        "strategy:code, step:number, compute:number, communication:number, memory:number, fits, × ours:number",
+        "strategy:code, step:number, compute:number, communication:number, "
+        + "transfers:number, " * comparison.transfers
+        + "memory:number, fits, × ours:number",
         rows,
     )
 
