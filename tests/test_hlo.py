@@ -72,6 +72,12 @@ def test_kernels_take_what_is_known_of_them_and_else_move_their_results():
     )
     program = parse_hlo(entry(line.format("known"), line.format("other")))
     target = parse_target("tpu:v5e:2x4")
+    ragged = line.format("ragged-dot-none").replace(
+        "jit(ragged-dot-none)/pallas_call", "while/ragged_dot/ragged-dot-none"
+    )
+    made = parse_hlo(entry(ragged))
+    assert program_figures(made, {"data": 8}, target, {"other/while/ragged_dot": 1.0})["kernel_seconds"] == 0.0
+    assert program_figures(made, {"data": 8}, target, {"jit(step)/while/ragged_dot": 0.5})["kernel_seconds"] == 0.5
     figures = program_figures(program, {"data": 8}, target, {"known": 0.25})
     assert figures["kernel_seconds"] == 0.25
     assert figures["compute_seconds"] == 0.25 + 2 * 2**22 / target.device.memory_bytes_per_second
@@ -288,7 +294,21 @@ def test_work_without_an_estimate_is_counted_in_bytes():
         )
     )
     assert found.cycles == 0
-    assert found.unestimated_bytes == 2 * 4 * (8 + 4 + 2)
+    assert found.unestimated_bytes == 2 * 4 * (8 + 4)
+    assert [kernel.bytes for kernel in found.kernels] == [2 * 4 * 2]
+
+
+def test_a_scatter_into_its_operand_moves_what_it_writes():
+    fused = (
+        "%fused (a: f32[1024], b: s32[2], c: f32[2]) -> f32[1024] {\n  %a = f32[1024]{0} parameter(0)\n"
+        "  %b = s32[2]{0} parameter(1)\n  %c = f32[2]{0} parameter(2)\n"
+        "  ROOT %s = f32[1024]{0} scatter(%a, %b, %c), to_apply=%add\n}\n"
+    )
+    lines = ["%p = f32[1024]{0} parameter(0)", "%i = s32[2]{0} parameter(1)", "%u = f32[2]{0} parameter(2)"]
+    fusion = "ROOT %f = f32[1024]{0} fusion(%p, %i, %u), kind=kCustom, calls=%fused"
+    own = ', backend_config={"aliasing_operands":{"lists":[{"indices":["0","3"]}]}}'
+    assert totals(entry(*lines, fusion, before=fused)).unestimated_bytes == 2 * 4 * 1024
+    assert totals(entry(*lines, fusion + own, before=fused)).unestimated_bytes == 2 * (8 + 8)
 
 
 # Collectives: what each of 8 devices sends. The operand has 16 x 128 x 4 = 8192 bytes.

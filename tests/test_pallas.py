@@ -421,3 +421,71 @@ def test_attention_on_a_tpu_gathers_nothing():
     assert not any("kernel" in program.ops[c.op].attributes for c in plan.collectives)
     gathered = sum(c.total_bytes for c in found.collectives if c.kind != "all-reduce")
     assert gathered <= sum(c.total_bytes for c in plan.collectives if c.kind != "all-reduce")
+
+
+def flash_training_step():
+    def loss(q, k, v):
+        return flash_attention(q, k, v, causal=True).sum()
+
+    q = f32(4, 4, 256, 128)
+    return jax.grad(loss, argnums=(0, 1, 2)), (q, q, q)
+
+
+def test_each_kernel_of_a_training_step_can_be_described_by_its_own_name():
+    fn, args = flash_training_step()
+    ops = kernel_ops(fn, *args, platform="tpu")
+    whole = {op.attributes["kernel"]: len(op.operands) for op in ops}
+
+    def rule(operands, results):
+        """By heads alone: every tensor has its own other dimensions."""
+        tensors = [f"b{t} n x{t} y{t}" for t in range(operands + results)]
+        return f"{', '.join(tensors[:operands])} -> {', '.join(tensors[operands:])}"
+
+    rules = {op.attributes["kernel"]: rule(len(op.operands), len(op.results)) for op in ops}
+    assert len(rules) == 3 and len(set(rules.values())) == 3
+    described = kernel_ops(fn, *args, platform="tpu", rules=rules)
+    assert [list(splits(op)) for op in described] == [[1]] * 3
+    only = {"_flash_attention_dkv_kernel": rules["_flash_attention_dkv_kernel"]}
+    assert [list(splits(op)) for op in kernel_ops(fn, *args, platform="tpu", rules=only)] == [[0, 1], [1], [0, 1]]
+    assert whole["_flash_attention_kernel"] == 3
+    with pytest.raises(sw.RuleError, match=r"no custom call of that name; it has .*; did you mean _flash_attention_dq"):
+        sw.analyse(fn, *args, platform="tpu", rules={"_flash_attention_dq": "a -> a"})
+
+
+def test_code_to_paste_has_the_regions_that_kernels_need():
+    def fn(x, y):
+        return scaled_sum(jnp.sin(x), y) * 2
+
+    plan = sw.evaluate(fn, X, Y, mesh=MESH, device="tpu-v5e", decisions=[("data", "x[0]"), ("model", "x[1]")])
+    code = plan.to_python()
+    assert "JAX does not partition Pallas kernels" in code
+    (line,) = [line.strip("# ") for line in code.splitlines() if "jax.shard_map" in line]
+    scope = {"fn": partial(fn)}
+    exec(code, scope)
+    values = inputs(X, Y)
+    wrapped = eval(line.partition("  #")[0], scope | {"f": partial(scaled_sum, interpret=True)})
+    placed = [
+        jax.device_put(v, jax.sharding.NamedSharding(scope["mesh"], s))
+        for v, s in zip(values, scope["in_specs"], strict=True)
+    ]
+    got = jax.jit(wrapped)(*placed)
+    np.testing.assert_allclose(got, 2 * values[0] + values[1], rtol=1e-6)
+    assert {shard.data.shape for shard in got.addressable_shards} == {(16, 128)}
+
+
+def test_code_to_paste_names_a_kernel_once_and_not_its_backward_pass():
+    fn, args = flash_training_step()
+    plan = sw.evaluate(fn, *args, mesh=MESH, device="tpu-v5e", decisions=[("data", "q[0]"), ("model", "q[1]")])
+    lines = [line for line in plan.to_python().splitlines() if "test_pallas.py" in line and "kernel" in line]
+    assert len(lines) == 1 and "_flash_attention_kernel" in lines[0]
+    alone = sw.evaluate(fn, *args, mesh={"data": 1}, device="tpu-v5e", decisions=[])
+    assert "shard_map" not in alone.to_python()
+
+
+def test_a_kernel_that_stays_whole_is_said_in_the_report(tmp_path):
+    def fn(x):
+        return one_array(steps, lambda i: (i, 0))(jnp.sin(x)) * 2
+
+    plan = sw.evaluate(fn, X, mesh=MESH, device="tpu-v5e", decisions=[("data", "x[0]")])
+    plan.report(tmp_path / "plan.html")
+    assert "Every device runs all of the kernel steps at test_pallas.py" in (tmp_path / "plan.html").read_text()

@@ -89,8 +89,12 @@ def test_every_field_of_a_device_is_known():
     for fields, given in ((schema.DEVICE, device), (schema.LINK, device["links"][0])):
         fields(given, "")
         for name in given:
+            without = {key: value for key, value in given.items() if key != name}
+            if name in schema.LATER:
+                fields(without, "")
+                continue
             with pytest.raises(schema.DamagedError, match=f"^{name} is missing$"):
-                fields({key: value for key, value in given.items() if key != name}, "")
+                fields(without, "")
         with pytest.raises(schema.DamagedError, match="has 'more', which is not known"):
             fields({**given, "more": 1}, "")
 

@@ -10,8 +10,12 @@ TARGET = "CustomSPMDPartitioning"
 
 @dataclass(frozen=True)
 class Function:
-    """Its name, and its work as a whole: counted in its own program, with that of the kernels in it."""
+    """Its name, and its work as a whole: counted in its own program, with that of the kernels in it.
+
+    ``static`` are those of its arguments that are no arrays, of plain types.
+    """
 
     name: str
     flops: int = 0
     transcendentals: int = 0
+    static: tuple[bool | int | float | str | None, ...] = ()

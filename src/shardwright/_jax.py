@@ -8,9 +8,10 @@
 - ``Lowered._lowering.compile_args["kept_var_idx"]``: which arguments are left in the module.
 - ``jax._src.mesh.thread_resources``: the mesh of a ``with mesh:`` around the caller, which has no public way to ask.
 - ``Traced.jaxpr``, and of its only equation ``params["in_shardings"]`` and ``["jaxpr"]``: the shardings that a function
-  was jitted with.
-- ``jax._src.shard_map.shard_map_p.bind`` and ``jax._src.config.auto_pcast``: the place where every ``shard_map`` passes
-  with its function still a function, which alone can be traced on other shapes; and a way to trace apart from caches.
+  was jitted with; and the types of its results, which alone tell on every platform what lies on the host.
+- ``jax._src.shard_map.shard_map_p.bind``, ``jax._src.config.auto_pcast`` and ``.jax_xla_profile_version``: the place
+  where every ``shard_map`` passes with its function still a function, which alone can be traced on other shapes, there
+  without casts along axes; and a way to trace apart from caches.
 - ``jax.jit(f)._jit_info.static_argnames``: which arguments a function was jitted with as static; there is no public way
   to ask, and traced, they fail in the user's code. Where it is missing, none are static but those that the user names.
 - ``Lowered._lowering._hlo``: the module that a lowering compiles. A program that calls back into Python cannot be
@@ -22,6 +23,7 @@
   and ``jax._src.dispatch.prim_requires_devices_during_lowering``, by which it asks for devices: without these JAX puts
   the function in the place of its call, and the rule is lost. It stands there by number, too, until its ``partition``
   can be asked what each device runs.
+- ``jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version``: attention by cuDNN cannot be traced without one.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -53,7 +55,7 @@ from jaxlib.version import __version__ as _jaxlib_version
 from shardwright import _function
 from shardwright._function import Function
 from shardwright._kernel import TARGET, Kernel
-from shardwright._kernel_code import open_jaxpr, read_kernel, work_of
+from shardwright._kernel_code import CUDNN_PRODUCTS, open_jaxpr, read_kernel, work_of
 from shardwright._kernel_parts import part_params
 from shardwright.errors import ModuleError, UnsupportedJaxError
 
@@ -69,6 +71,7 @@ def _unsupported(missing: str) -> UnsupportedJaxError:
 
 try:
     from jax._src import config as _config
+    from jax._src import core as _core
     from jax._src import custom_partitioning as _custom_partitioning
     from jax._src import custom_partitioning_sharding_rule as _sharding_rule
     from jax._src import dispatch as _dispatch
@@ -82,10 +85,11 @@ try:
     _make_context = _jax_mlir.make_ir_context
     _export._module_to_bytecode  # noqa: B018 (is it there?)
     _mesh.thread_resources.env.physical_mesh  # noqa: B018
-    _config.auto_pcast, _shard_map.shard_map_p  # noqa: B018
+    _config.auto_pcast, _config.jax_xla_profile_version, _shard_map.shard_map_p  # noqa: B018
     _jax_mlir._lowerings, _jax_mlir.aval_to_ir_type, _jax_mlir.lower_fun  # noqa: B018
     _dispatch.prim_requires_devices_during_lowering  # noqa: B018
     _custom_partitioning.custom_partitioning_p, _sharding_rule.sdy_sharding_rule_to_mlir  # noqa: B018
+    _core.ShapedArray, jax.memory.Space.Host  # noqa: B018
 except (ImportError, AttributeError) as error:
     raise _unsupported(str(error)) from error
 
@@ -100,7 +104,9 @@ __all__ = [
     "bytecode",
     "chlo",
     "copy_of",
+    "cudnn_assumed",
     "functions_marked",
+    "host_shape",
     "installed_package_folders",
     "ir",
     "is_jitted",
@@ -113,7 +119,9 @@ __all__ = [
     "parse_module",
     "populate_rules",
     "portable",
+    "put_on_host_by_jit",
     "regions_replaced",
+    "results_on_host",
     "run_passes",
     "sdy",
     "serialize",
@@ -127,6 +135,8 @@ MARK = "shardwright.kernel"
 """Attribute with the number of the kernel that a custom call stands for."""
 FUNCTION_MARK = "shardwright.function"
 """Attribute with the number of the function that a custom call stands for."""
+_CUDNN_VERSION = 91000
+"""9.10, the first that has all that JAX asks for by version."""
 BYTECODE = b"ML\xefR"
 """What MLIR's bytecode begins with."""
 _ARTIFACT = re.compile(rb"ML\xefR.{1,2}StableHLO_v(\d+\.\d+\.\d+)\0", re.DOTALL)
@@ -207,8 +217,9 @@ def ambient_mesh() -> AbstractMesh | None:
 def regions_replaced(replace: Callable[..., Any]) -> Iterator[None]:
     """Have ``replace`` called for each ``shard_map`` that is traced, with what it is given: see ``frontend/opened.py``.
 
-    Where it raises ``NameError``, because the region names an axis, the region stays. Functions that were jitted inside
-    are traced anew, and what comes of it is not kept for others: ``auto_pcast`` is part of the key of JAX's caches.
+    Where that fails, because the region names an axis, or is the transpose of one that does and says so in its types,
+    the region stays. Functions that were jitted inside are traced anew, and what comes of it is not kept for others:
+    the version of a profile, which below 0 means none, is part of the key of JAX's caches.
     """
     primitive: Any = _shard_map.shard_map_p
 
@@ -218,17 +229,15 @@ def regions_replaced(replace: Callable[..., Any]) -> Iterator[None]:
             return tree.unflatten(), out_specs
 
         if all(isinstance(spec, PartitionSpec) for spec in in_specs):
-            try:
+            # What is the user's own fault comes again below. On blocks, no value varies along an axis.
+            with contextlib.suppress(Exception), _config.auto_pcast(False):
                 return _Unflattened(replace(body, args, dict(mesh.shape), in_specs, newly_manual_axes))
-            except NameError:
-                pass
-        with _config.auto_pcast(True):
-            params |= {"subfuns": subfuns, "mesh": mesh, "in_specs": in_specs, "newly_manual_axes": newly_manual_axes}
-            return type(primitive).bind(primitive, *args, **params)
+        params |= {"subfuns": subfuns, "mesh": mesh, "in_specs": in_specs, "newly_manual_axes": newly_manual_axes}
+        return type(primitive).bind(primitive, *args, **params)
 
     primitive.bind = bind
     try:
-        with _config.auto_pcast(False):
+        with _config.jax_xla_profile_version(-1):
             yield
     finally:
         del primitive.bind
@@ -263,6 +272,36 @@ def own_shardings(traced: jax.stages.Traced) -> list[NamedSharding | None]:
         inside = {id(outer): var for outer, var in zip(call.invars, jaxpr.invars, strict=True)}
         arguments = [inside.get(id(var)) for var in arguments]
     return given
+
+
+def put_on_host_by_jit(traced: jax.stages.Traced) -> list[bool]:
+    """Which flat results go to the host by nothing but the ``out_shardings`` that the function was jitted with.
+
+    JAX does as these say where such a function is called alone, and not where it is called in another.
+    """
+    on_host = results_on_host(traced)
+    jaxpr: Any = traced.jaxpr.jaxpr
+    if len(jaxpr.eqns) != 1 or "out_shardings" not in jaxpr.eqns[0].params:
+        return [False] * len(on_host)
+    (call,) = jaxpr.eqns
+    kinds = {
+        id(var): getattr(of, "memory_kind", None)
+        for var, of in zip(call.outvars, call.params["out_shardings"], strict=True)
+    }
+    return [
+        kinds.get(id(var)) == "pinned_host" and not typed for var, typed in zip(jaxpr.outvars, on_host, strict=True)
+    ]
+
+
+def results_on_host(traced: jax.stages.Traced) -> list[bool]:
+    """Which of a function's flat results lie in the host's memory."""
+    types: Any = traced.jaxpr.out_avals
+    return [getattr(type_, "memory_space", None) == jax.memory.Space.Host for type_ in types]
+
+
+def host_shape(shape: Sequence[int], dtype: Any, *, weak_type: bool = False) -> Any:
+    """An argument's type that lies in the host's memory, to trace with."""
+    return _core.ShapedArray(tuple(shape), dtype, weak_type=weak_type, memory_space=jax.memory.Space.Host)
 
 
 def is_jitted(fn: Any) -> bool:
@@ -448,6 +487,21 @@ class FunctionCall:
 
 
 @contextlib.contextmanager
+def cudnn_assumed(platform: str) -> Iterator[None]:
+    """Have cuDNN's attention traced for a GPU where no cuDNN is installed: all that JAX asks for is its version."""
+    module: Any = sys.modules.get("jax._src.cudnn.fused_attention_stablehlo")
+    if platform != "cuda" or module is None or getattr(module, "cuda_versions", None) is not None:
+        yield
+        return
+    asked, here = module.check_cudnn_version, threading.get_ident()
+    module.check_cudnn_version = lambda: _CUDNN_VERSION if threading.get_ident() == here else asked()
+    try:
+        yield
+    finally:
+        module.check_cudnn_version = asked
+
+
+@contextlib.contextmanager
 def functions_marked(found: list[FunctionCall]) -> Iterator[None]:
     """Have functions with a ``sharding_rule`` lowered to custom calls that stand for them by number in ``found``.
 
@@ -478,17 +532,30 @@ def functions_marked(found: list[FunctionCall]) -> Iterator[None]:
         return call.results
 
     _jax_mlir._lowerings[primitive] = type(entry)(rule, entry.inline)
-    _dispatch.prim_requires_devices_during_lowering.discard(primitive)
+    try:
+        with _without_devices():
+            yield
+    finally:
+        _jax_mlir._lowerings[primitive] = entry
+
+
+@contextlib.contextmanager
+def _without_devices() -> Iterator[None]:
+    """Have functions with a rule of their own lowered for a mesh of no devices; cuDNN's attention is such functions."""
+    registry = _dispatch.prim_requires_devices_during_lowering
+    names = (_custom_partitioning.custom_partitioning_p.name, *CUDNN_PRODUCTS)
+    taken = {primitive for primitive in registry if primitive.name.removesuffix("_wrapper") in names}
+    registry -= taken
     try:
         yield
     finally:
-        _jax_mlir._lowerings[primitive] = entry
-        _dispatch.prim_requires_devices_during_lowering.add(primitive)
+        registry |= taken
 
 
 def _function_of(params: Mapping[str, Any]) -> Function:
     jaxpr = open_jaxpr(params["call"])
-    return Function(jaxpr.debug_info.func_name, *work_of(jaxpr))
+    static = tuple(each if isinstance(each, (bool, int, float, str)) else None for each in params["static_args"])
+    return Function(jaxpr.debug_info.func_name, *work_of(jaxpr), static)
 
 
 def _rule_of(params: Mapping[str, Any], operands: list[Any], results: list[Any]) -> Any:
@@ -549,7 +616,7 @@ def lowered_part(call: FunctionCall, mesh: AbstractMesh, specs: Sequence[Partiti
     flat.__name__ = flat.__qualname__ = call.function.name
     mapped = jax.shard_map(flat, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
     bare = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands]
-    with jax.sharding.use_abstract_mesh(mesh), kernels_marked(None, platform):
+    with jax.sharding.use_abstract_mesh(mesh), kernels_marked(None, platform), _without_devices():
         traced = jax.jit(mapped, keep_unused=True).trace(*bare)
         made = [(each.shape, each.dtype) for each in traced.out_info]
         if made != [(aval.shape, aval.dtype) for aval in results]:
@@ -559,8 +626,11 @@ def lowered_part(call: FunctionCall, mesh: AbstractMesh, specs: Sequence[Partiti
 
 
 def _full(spec: PartitionSpec, rank: int) -> PartitionSpec:
-    """A spec with an entry for every dimension, as JAX's own callbacks get it."""
-    return PartitionSpec(*spec, *(None,) * (rank - len(spec)))
+    """A spec with an entry for every dimension, as JAX's own callbacks get it; these may give it back with more."""
+    entries = list(spec)
+    while len(entries) > rank and entries[-1] is None:
+        entries.pop()
+    return PartitionSpec(*entries, *(None,) * (rank - len(entries)))
 
 
 def _alone() -> contextlib.AbstractContextManager[Any]:

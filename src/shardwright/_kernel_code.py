@@ -32,6 +32,10 @@ _TRANSCENDENTAL = frozenset(
 )
 
 
+CUDNN_PRODUCTS = {"dot_product_attention_fwd": 2, "dot_product_attention_bwd": 5}
+"""Products as large as that of queries and keys in cuDNN's attention (Dao, "FlashAttention-2", 2023)."""
+
+
 def open_jaxpr(jaxpr: Any) -> Any:
     """A jaxpr without the constants that it may be closed over."""
     return getattr(jaxpr, "jaxpr", jaxpr)
@@ -319,6 +323,11 @@ def work_of(jaxpr: Any, times: int = 1) -> tuple[int, int]:
             (contracted, _), _ = params["dimension_numbers"]
             depth = math.prod(equation.invars[0].aval.shape[d] for d in contracted)
             flops += times * 2 * depth * math.prod(equation.outvars[0].aval.shape)
+        elif name in CUDNN_PRODUCTS:
+            queries, keys = (v.aval.shape for v in equation.invars[:2])
+            scores = math.prod(queries[:-1]) * keys[2 if params["layout"] == 1 else 1]
+            flops += times * 2 * CUDNN_PRODUCTS[name] * scores * queries[-1]
+            transcendentals += times * scores
         elif name in _TRANSCENDENTAL:
             transcendentals += times * math.prod(equation.outvars[0].aval.shape)
         inside = times * params["length"] if name == "scan" else times

@@ -52,6 +52,7 @@ class Candidate:
     needed_bytes: int
     held_bytes: int
     make: Callable[[], Plan]
+    host_over_bytes: int = 0
 
     def at(self, rest: float) -> float:
         """Bytes that it takes if what is no argument is so many times the estimate."""
@@ -65,7 +66,7 @@ def candidate(plan: Plan, state: State | None = None, plan_of: Callable[[State],
     else:
         make = partial(plan_of, state)
     cost = plan.costs.evaluate(state)
-    return Candidate(cost.step_seconds, cost.peak_bytes, plan.costs.held_bytes(state), make)
+    return Candidate(cost.step_seconds, cost.peak_bytes, plan.costs.held_bytes(state), make, cost.host_over_bytes)
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,9 @@ def settle(
     ``candidates`` are plans that no other beats in both time and memory, the one that the search prefers among them
     first. Without anybody to ask it is that one, unless another surely fits and is about as fast.
     """
-    judged = [(c, margin.fits(c.needed_bytes, c.held_bytes, limit_bytes)) for c in candidates]
+    judged = [
+        (c, False if c.host_over_bytes else margin.fits(c.needed_bytes, c.held_bytes, limit_bytes)) for c in candidates
+    ]
     first, fits = judged[0]
     if fits:
         return Settled(first.make(), True)
@@ -93,7 +96,7 @@ def settle(
         return Settled(sure.make(), True)
     unknown = [c for c, fit in judged if fit is None]
     if not unknown:
-        smallest = min(candidates, key=lambda c: c.needed_bytes)
+        smallest = min(candidates, key=lambda c: (c.host_over_bytes, c.needed_bytes))
         return Settled(sure.make(), True) if sure is not None else Settled(smallest.make(), False)
     if on is not None:
         return _Asking(unknown, sure, margin, limit_bytes, on).settle(progress)

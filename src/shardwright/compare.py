@@ -52,6 +52,7 @@ class Compared:
     peak_bytes: int
     fits: bool
     ours: bool = False
+    exposed_transfer_seconds: float = 0.0
 
     @property
     def short_name(self) -> str:
@@ -76,6 +77,11 @@ class Comparison:
     device: str
     limit_bytes: int
     rows: tuple[Compared, ...]
+
+    @property
+    def transfers(self) -> bool:
+        """Whether moves to the host and back are part of any step."""
+        return any(row.exposed_transfer_seconds for row in self.rows)
 
     @property
     def ours(self) -> Compared:
@@ -224,8 +230,17 @@ def _rank(row: Compared) -> tuple[bool, float]:
 
 
 def _row(name: str, cost: Cost, limit_bytes: int, ours: bool = False) -> Compared:
-    fits = cost.peak_bytes <= limit_bytes
-    return Compared(name, cost.step_seconds, cost.compute_seconds, cost.comm_seconds, int(cost.peak_bytes), fits, ours)
+    fits = not cost.over_bytes(limit_bytes)
+    return Compared(
+        name,
+        cost.step_seconds,
+        cost.compute_seconds,
+        cost.comm_seconds,
+        int(cost.peak_bytes),
+        fits,
+        ours,
+        cost.exposed_transfer_seconds,
+    )
 
 
 def _label(plan: Plan, choices: tuple[str, ...]) -> str:
@@ -243,7 +258,8 @@ def comparison_table(comparison: Comparison) -> RenderableType:
     axes = " × ".join(f"{name} {size}" for name, size in comparison.mesh.items())
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("strategy", overflow="fold")
-    for name in ("memory", "step", "compute", "communication", "× ours"):
+    transfers = ["transfers"] * comparison.transfers
+    for name in ("memory", "step", "compute", "communication", *transfers, "× ours"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in comparison.rows:
@@ -253,6 +269,7 @@ def comparison_table(comparison: Comparison) -> RenderableType:
             human_seconds(row.step_seconds),
             human_seconds(row.compute_seconds),
             human_seconds(row.comm_seconds),
+            *(human_seconds(row.exposed_transfer_seconds) for _ in transfers),
             f"{comparison.ratio(row):.2f}",
             "" if row.fits else "does not fit",
             style="bold" if row.ours else "" if row.fits else "dim",

@@ -171,6 +171,11 @@ def _row_dict(front: Front, plan: Plan) -> dict[str, Any]:
         "compute_seconds": cost.compute_seconds,
         "comm_seconds": cost.comm_seconds,
         "peak_bytes": int(cost.peak_bytes),
+        **(
+            {"host_bytes": cost.host_bytes, "exposed_transfer_seconds": cost.exposed_transfer_seconds}
+            if cost.host_bytes
+            else {}
+        ),
         "fits": plan.fits,
         "fits_by": plan.fits_by,
         "compiled_bytes": plan.verdict.peak_bytes if plan.verdict is not None else None,

@@ -28,6 +28,8 @@ _ENOUGH_SECONDS = 30.0
 def infeasible(traced: Traced, smallest: Plan, again: Again) -> InfeasibleError:
     """The error for a program whose smallest plan found does not fit."""
     estimate, limit, verdict = smallest.estimate, smallest.memory_bytes, smallest.verdict
+    if smallest.estimate_cost.host_over_bytes:
+        return _too_much_on_host(smallest)
     needed, by = estimate.peak_bytes, ""
     if verdict is not None and verdict.peak_bytes is not None:
         needed, by = verdict.peak_bytes, f" by the compiler for {verdict.on}"
@@ -43,6 +45,20 @@ def infeasible(traced: Traced, smallest: Plan, again: Again) -> InfeasibleError:
         f"{human_bytes(needed - limit)} more than the limit of {human_bytes(limit)}; at its peak it holds {held}"
     )
     message += f". What would help: {'; '.join(advice)}." if advice else "."
+    return InfeasibleError(message, needed, limit, smallest, advice)
+
+
+def _too_much_on_host(smallest: Plan) -> InfeasibleError:
+    """The error for a program that keeps more on the host than there is."""
+    estimate, limit = smallest.estimate, smallest.device.host_memory_bytes
+    needed = estimate.host_bytes
+    held = ", ".join(f"{a.name} ({a.what}, {human_bytes(a.bytes)})" for a in estimate.alive_on_host[:_SHOWN])
+    advice = ["more devices, or less of it on the host"]
+    message = (
+        f"no plan fits: the smallest that was found keeps {human_bytes(needed)} on the host for each device, "
+        f"{human_bytes(needed - limit)} more than the {human_bytes(limit)} that a device has there; there lie {held}. "
+        f"What would help: {advice[0]}."
+    )
     return InfeasibleError(message, needed, limit, smallest, advice)
 
 

@@ -185,7 +185,7 @@ class _Race:
         cost = self.cost(shape)
         effort = "searched" if shape in self.searched else "improved" if shape in self.improved else "carried over"
         mesh = dict(zip(shape.names, shape.sizes, strict=True))
-        return MeshChoice(mesh, cost.step_seconds, cost.peak_bytes, cost.peak_bytes <= self.wish.limit_bytes, effort)
+        return MeshChoice(mesh, cost.step_seconds, cost.peak_bytes, not cost.over_bytes(self.wish.limit_bytes), effort)
 
     def _carried(self, to: Glance, count: int = _CARRIED) -> list[State]:
         """The best few states of all shapes, each axis of this one with the list of one of theirs."""

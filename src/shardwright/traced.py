@@ -16,7 +16,7 @@ from shardwright.devices import Device
 from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.own_shardings import KEEP, check_mode
 from shardwright.frontend.paths import leaf_paths
-from shardwright.frontend.trace import Lowering, lower, read
+from shardwright.frontend.trace import Lowering, lower, read, resized
 from shardwright.ir.build import ReadModule
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.user_rules import check_targets
@@ -87,7 +87,7 @@ class Traced:
         for path, leaf in zip(paths, leaves, strict=True):
             given = getattr(leaf, "shape", ())
             shape = tuple(sizes.get(f"{path}[{d}]", size) for d, size in enumerate(given))
-            out.append(leaf if shape == given else jax.ShapeDtypeStruct(shape, leaf.dtype))
+            out.append(leaf if shape == given else resized(leaf, shape))
         shapes: tuple[Any, ...] = jax.tree.unflatten(structure, out)
         return shapes
 

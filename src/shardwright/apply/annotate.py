@@ -61,6 +61,7 @@ def annotate(read: ReadModule, partitioned: Partitioned, *, all_said: bool = Fal
             constrained |= chosen
         else:
             left = len(writer.differing() - constrained)
+        writer.drop_repeated()
         _jax.run_passes(read.module, "func.func(sdy-drop-sharding-rules)")
         read.module.operation.verify()
     return Annotation(len(constrained), on_uses, len(read.program.values), left)
@@ -267,6 +268,18 @@ class _Writer:
                 if (actual or ((),) * len(self.program.values[v].shape)) != self.plan.values[v]:
                     wrong.add(v)
         return wrong
+
+    def drop_repeated(self) -> None:
+        """Take out constraints on arguments that say what the argument's own attribute says: XLA would copy them."""
+        arguments = {argument.value for argument in self.program.arguments}
+        for operation, op in zip(self.read.operations, self.program.ops, strict=True):
+            if op.kind != CONSTRAINT or op.operands[0] not in arguments:
+                continue
+            value = operation.operands[0]
+            same = self.plan.values[op.operands[0]] == self.plan.values[op.results[0]]
+            if same and isinstance(value.owner, _jax.ir.Block):
+                operation.results[0].replace_all_uses_with(value)
+                operation.erase()
 
     def first_of(self, wrong: set[int]) -> set[int]:
         """Those whose own operands are right: the others may follow from them."""

@@ -10,6 +10,7 @@ from shardwright.apply.annotate import sharding_attribute
 from shardwright.frontend.module_names import ALIAS, attributes_of
 from shardwright.ir.build import main_of
 from shardwright.ir.given import mesh_symbol
+from shardwright.ir.memory import MEMORY_KIND
 from shardwright.spmd import Partitioned, Sharding
 
 _DONOR = "jax.buffer_donor"
@@ -26,6 +27,8 @@ def write_boundary(module: Any, partitioned: Partitioned) -> None:
         returned = [partitioned.values[v] for v in program.regions[0].results]
         _set_shardings(main, "arg_attrs", symbol, mesh.names, given)
         _set_shardings(main, "res_attrs", symbol, mesh.names, returned)
+        _set_memory_kinds(main, "arg_attrs", [argument.memory_kind for argument in program.arguments])
+        _set_memory_kinds(main, "res_attrs", program.result_kinds)
         _loosen_aliases(main, given, returned)
         if _DEVICES in module.attributes:
             number = _jax.ir.IntegerAttr(module.attributes[_DEVICES]).type
@@ -37,6 +40,15 @@ def _set_shardings(main: Any, each: str, mesh: str, names: Sequence[str], shardi
     after = [
         _jax.ir.DictAttr.get({**_entries(had), "sdy.sharding": sharding_attribute(mesh, names, sharding)})
         for had, sharding in zip(before, shardings, strict=True)
+    ]
+    main.attributes[each] = _jax.ir.ArrayAttr.get(after)
+
+
+def _set_memory_kinds(main: Any, each: str, kinds: Sequence[str | None]) -> None:
+    """Say which of main's arguments or results lie on the host."""
+    after = [
+        _jax.ir.DictAttr.get(_entries(had) | ({MEMORY_KIND: _jax.ir.StringAttr.get(kind)} if kind is not None else {}))
+        for had, kind in zip(main.attributes[each], kinds, strict=True)
     ]
     main.attributes[each] = _jax.ir.ArrayAttr.get(after)
 

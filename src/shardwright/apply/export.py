@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from shardwright.apply.functions import place_functions, whole_functions
 from shardwright.apply.kernels import place_kernels, whole_kernels
 from shardwright.apply.specs import named
 from shardwright.errors import PlanError, TraceError
+from shardwright.frontend.memory import put_on_host
 from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.trace import Lowering, bare, lower, read
 from shardwright.ir.build import ReadModule
@@ -44,6 +45,10 @@ class Sharded:
     constraints: str = KEEP
     ambient: AbstractMesh | None = None
     """The mesh that was set around the function when it was planned."""
+    in_kinds: Sequence[str | None] = ()
+    """Where the leaves of arguments lie if that is on the host, as JAX calls it."""
+    out_kinds: Sequence[str | None] = ()
+    """The same of results."""
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
@@ -53,8 +58,14 @@ class Sharded:
     @property
     def jit_options(self) -> dict[str, Any]:
         """The planned shardings, on an abstract mesh."""
-        mesh = self.abstract_mesh
-        return {"in_shardings": named(mesh, self.in_specs), "out_shardings": named(mesh, self.out_specs)}
+        return self.shardings_on(self.abstract_mesh)
+
+    def shardings_on(self, mesh: Any) -> dict[str, Any]:
+        """The planned shardings, as options of ``jax.jit``."""
+        return {
+            "in_shardings": named(mesh, self.in_specs, self.in_kinds),
+            "out_shardings": named(mesh, self.out_specs, self.out_kinds),
+        }
 
     def traced_in(self) -> AbstractContextManager[Any]:
         """The mesh that was set around the function, set again."""
@@ -106,7 +117,7 @@ def export_annotated(sharded: Sharded, platform: str) -> tuple[export.Exported, 
         if sharded.apart:
             exported = _wrapper(sharded, lowering, platform, sharded.jit_options, checks)
         else:
-            with sharded.traced_in(), _jax.kernels_marked([], platform), _jax.functions_marked([]):
+            with sharded.traced_in(), _marked(platform):
                 exported = export.export(
                     jax.jit(_once(sharded.fn), **sharded.jit_options), platforms=[platform], disabled_checks=checks
                 )(*bare(lowering.shapes))
@@ -125,20 +136,30 @@ def export_plain(sharded: Sharded, platform: str, checks: Sequence[export.Disabl
     mesh = sharded.abstract_mesh
     lowering = lower(sharded.fn, sharded.args, platform, sharded.ambient)
     module = _jax.copy_of(lowering.lowered)
-    own = [NamedSharding(mesh, PartitionSpec() if given is None else given.spec) for given in lowering.given]
+    own = [
+        NamedSharding(mesh, PartitionSpec() if given is None else given.spec, memory_kind=kind)
+        for given, kind in zip(lowering.given, lowering.memory_kinds, strict=True)
+    ]
     shardings = {"in_shardings": jax.tree.unflatten(jax.tree.structure(lowering.shapes), own)}
     if sharded.explicit:
         exported = _wrapper(sharded, lowering, platform, shardings, checks)
     else:
         fn = _once(sharded.fn)
         jitted = jax.jit(fn) if own_mesh(module) is None else jax.jit(fn, **shardings)
-        with sharded.traced_in(), _jax.kernels_marked([], platform), _jax.functions_marked([]):
+        with sharded.traced_in(), _marked(platform):
             exported = export.export(jitted, platforms=[platform], disabled_checks=checks)(*bare(lowering.shapes))
         if not lowering.kernels and not lowering.functions:
             return exported
     whole_kernels(module, lowering.kernels, platform)
     whole_functions(module, lowering.functions, platform)
     return dataclasses.replace(exported, mlir_module_serialized=_jax.serialize(module))
+
+
+@contextmanager
+def _marked(platform: str) -> Iterator[None]:
+    """Kernels and functions lowered to calls that stand for them, where the module is exchanged for another anyway."""
+    with _jax.kernels_marked([], platform), _jax.functions_marked([]), _jax.cudnn_assumed(platform):
+        yield
 
 
 def _once(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,7 +185,10 @@ def _wrapper(
     """
 
     def fn(*_: Any) -> Any:
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), lowering.result)
+        leaves, structure = jax.tree.flatten(lowering.result)
+        kinds = sharded.out_kinds or [None] * len(leaves)
+        zeros = [put_on_host(jnp.zeros(x.shape, x.dtype), kind) for x, kind in zip(leaves, kinds, strict=True)]
+        return jax.tree.unflatten(structure, zeros)
 
     with jax.sharding.use_abstract_mesh(sharded.abstract_mesh):
         exported = export.export(
@@ -199,8 +223,8 @@ def calls_python(program: Program) -> bool:
 
 def lower_annotated(sharded: Sharded, mesh: Mesh, platform: str, **jit_options: Any) -> jax.stages.Lowered:
     """The annotated module on devices that are there, for what cannot be exported."""
-    shardings = {"in_shardings": named(mesh, sharded.in_specs), "out_shardings": named(mesh, sharded.out_specs)}
-    lowering, module, _, _ = annotated_module(sharded, platform, **shardings, **jit_options)
+    options = {**sharded.shardings_on(mesh), **jit_options}
+    lowering, module, _, _ = annotated_module(sharded, platform, **options)
     return _jax.with_module(lowering.lowered, module.module)
 
 

@@ -21,9 +21,15 @@ def spec(sharding: Sharding, names: Sequence[str]) -> PartitionSpec:
     return PartitionSpec(*parts)
 
 
-def named(mesh: Any, specs: Any) -> Any:
-    """A tree of ``NamedSharding`` from a tree of ``PartitionSpec``."""
-    return jax.tree.map(lambda s: NamedSharding(mesh, s), specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
+def named(mesh: Any, specs: Any, memory_kinds: Sequence[str | None] = ()) -> Any:
+    """A tree of ``NamedSharding`` from a tree of ``PartitionSpec``.
+
+    ``memory_kinds`` tells, leaf by leaf, where one lies that is not in the device's own memory.
+    """
+    leaves, structure = jax.tree.flatten(specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
+    kinds = memory_kinds or [None] * len(leaves)
+    shardings = [NamedSharding(mesh, s, memory_kind=kind) for s, kind in zip(leaves, kinds, strict=True)]
+    return jax.tree.unflatten(structure, shardings)
 
 
 def spec_text(spec: PartitionSpec) -> str:

@@ -22,6 +22,9 @@ _FIGURES = (
     "compute_seconds",
     "comm_seconds",
     "compile_seconds",
+    "host_bytes",
+    "transfer_seconds",
+    "exposed_transfer_seconds",
 )
 
 

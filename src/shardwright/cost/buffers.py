@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardwright.compiler.layouts import ROWS
+from shardwright.compiler.offloading import OFFLOADING
+from shardwright.cost.gathered import TABLE, Laid, taken_apart
 from shardwright.cost.kernels import IN_PLACE, VIEWS, Kernels, done
+from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.ir.program import CONSTRAINT, MANUAL, Op, Program, bits_of, is_elementwise
 
 
@@ -45,12 +48,17 @@ class Buffer:
 class Buffers:
     """``held``: arguments, which are there all the time. ``temporary``: the rest, in no order.
 
-    ``relaid``: results of loops that are copied to another layout before the loop and back after it.
+    ``relaid``: results of loops that are copied to another layout before the loop and back after it. ``laid``: what is
+    laid out anew for gathers and scatters. ``held_on_host`` and ``on_host`` are those in the host's memory, which are
+    none of the others.
     """
 
     held: tuple[int, ...]
     temporary: tuple[Buffer, ...]
     relaid: tuple[int, ...] = ()
+    laid: tuple[Laid, ...] = ()
+    held_on_host: tuple[int, ...] = ()
+    on_host: tuple[Buffer, ...] = ()
 
 
 def find_buffers(program: Program, kernels: Kernels) -> Buffers:
@@ -66,6 +74,7 @@ class _Sharing:
         self.same: dict[int, int] = {}  # a value that lies in another's buffer
         self.nowhere: set[int] = set()  # needs no buffer
         self.relaid: list[int] = []
+        self.laid: list[Laid] = []
         self.contracting = {kernels.at[o] for o, op in enumerate(program.ops) if op.flops}
         self.start = [_start(program, kernels, v) for v in range(len(program.values))]
         self.last_use = self._last_uses()
@@ -94,6 +103,9 @@ class _Sharing:
                             self._share(a, b)
             elif op.kind == CONSTRAINT:
                 self._constrained(op)
+            elif moved_to(op) is not None:
+                if not moves_between(program, o):
+                    self._share(op.results[0], op.operands[0])
             elif (op.kind in VIEWS and kernels.stored[op.results[0]] and kernels.stored[op.operands[0]]) or (
                 op.kind in IN_PLACE and self._may_overwrite(op.operands[0], o)
             ):
@@ -118,8 +130,40 @@ class _Sharing:
             for v, found in members.items()
             if v not in self.arguments and v not in donated and v not in self.nowhere and kernels.stored[v]
         ]
-        held = tuple(a.value for a in program.arguments)
-        return Buffers(held, (*temporary, *copies, *self._hoisted()), tuple(self.relaid))
+        held = [a.value for a in program.arguments]
+        host = program.on_host
+        device = [buffer for buffer in (*temporary, *copies, *self._hoisted()) if buffer.value not in host]
+        return Buffers(
+            tuple(v for v in held if v not in host),
+            (*device, *self._pipelined()),
+            tuple(v for v in self.relaid if v not in host),
+            (*self.laid, *taken_apart(program)),
+            tuple(v for v in held if v in host),
+            tuple(buffer for buffer in temporary if buffer.value in host and not self._in_a_stack(buffer.value)),
+        )
+
+    def _pipelined(self) -> list[Buffer]:
+        """What a loop moves to the host or back, once more: the move is under way while the next turn runs."""
+        program = self.program
+        found = []
+        for o, op in enumerate(program.ops):
+            region = program.regions[op.region]
+            if region.role == OFFLOADING.pipelined_in and moves_between(program, o):
+                moved = op.operands[0] if moved_to(op) == HOST else op.results[0]
+                found.append(Buffer(moved, region.start, region.stop - 1))
+        return found
+
+    def _in_a_stack(self, v: int) -> bool:
+        """Whether a value on the host is a part of another, read or written where that lies."""
+        program = self.program
+        maker = program.values[v].op
+        if maker >= 0 and moved_to(program.ops[maker]) is None:
+            return not program.ops[maker].regions and program.ops[maker].kind not in IN_PLACE
+        users = [program.ops[u] for u in program.users[v]]
+        while len(users) == 1 and users[0].kind in ("reshape", "broadcast_in_dim", "transpose"):
+            v = users[0].results[0]
+            users = [program.ops[u] for u in program.users[v]]
+        return len(users) == 1 and users[0].kind == "dynamic_update_slice" and users[0].operands[0] != v
 
     def _constrained(self, op: Op) -> None:
         """A value that is given a sharding is the same buffer, unless it had another one before."""
@@ -278,11 +322,13 @@ class _Sharing:
                 else:
                     until = min((kernels.at[u] for u in program.users[made]), default=kernels.at[o])
                     copies.append(Buffer(made, kernels.at[o], until, Form(rows=rows, copy=True)))
+                self.laid.append(Laid(made, rows, TABLE, o))
         for o, op, rows in outside:
             table = self.home(op.operands[0])
             if op.kind == "gather" and table in self.arguments:
                 until = self.last_use[table] if table in kept else kernels.at[o]
                 copies.append(Buffer(table, kernels.at[o], until, Form(rows=rows, copy=True)))
+                self.laid.append(Laid(table, rows, TABLE, o))
         return in_rows, copies
 
     def _updated(self, v: int) -> set[int]:

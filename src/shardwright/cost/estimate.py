@@ -10,6 +10,7 @@ from functools import cached_property
 from shardwright.cost.compute import kernel_seconds
 from shardwright.cost.kernels import CONTRACTIONS
 from shardwright.cost.model import CostModel
+from shardwright.ir.memory import moved_to, moves_between
 from shardwright.ir.program import CONSTRAINT, MANUAL, Program, Source
 from shardwright.spmd.collectives import Move
 from shardwright.spmd.partitioned import Collective, Partitioned
@@ -53,6 +54,26 @@ class KernelCost:
 
 
 @dataclass(frozen=True)
+class TransferCost:
+    """A move between the memories of host and device: ``bytes`` of one device, once; ``seconds`` of all its ``times``.
+
+    ``to`` is "host" or "device".
+    """
+
+    to: str
+    bytes: float
+    times: int
+    seconds: float
+    tensor: str
+    source: Source
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes over the whole run."""
+        return self.bytes * self.times
+
+
+@dataclass(frozen=True)
 class Alive:
     """What a device holds at the peak: so many tensors of an argument or a source line."""
 
@@ -80,16 +101,27 @@ class Estimate:
     kernels: tuple[KernelCost, ...]
     alive: tuple[Alive, ...]
     peak_fraction: float
+    host_bytes: int = 0
+    """The most that lies in the host's memory at a time, of one device."""
+    host_limit_bytes: int | None = None
+    """What a device has of its host's memory; None where it is not known."""
+    transfer_seconds: float = 0.0
+    """Of all moves between the memories of host and device."""
+    exposed_transfer_seconds: float = 0.0
+    """Of those that no compute hides: they are part of the step."""
+    transfers: tuple[TransferCost, ...] = ()
+    alive_on_host: tuple[Alive, ...] = ()
 
     @property
     def step_seconds(self) -> float:
-        """Compute and communication, one after the other."""
-        return self.compute_seconds + self.comm_seconds
+        """Compute, communication and transfers that are not hidden, one after the other."""
+        return self.compute_seconds + self.comm_seconds + self.exposed_transfer_seconds
 
     @property
     def fits(self) -> bool:
-        """The peak is within the limit."""
-        return self.peak_bytes <= self.limit_bytes
+        """The peak is within the limit, and what lies on the host within the host's."""
+        on_host = self.host_limit_bytes is None or self.host_bytes <= self.host_limit_bytes
+        return self.peak_bytes <= self.limit_bytes and on_host
 
     @cached_property
     def comm_by_kind(self) -> dict[str, float]:
@@ -133,6 +165,12 @@ def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) 
         kernels=_kernels(model, partitioned),
         alive=_alive(model, partitioned),
         peak_fraction=_seconds_at_peak(model) / step / model.mesh.devices if step else 0.0,
+        host_bytes=cost.host_bytes,
+        host_limit_bytes=model.device.host_memory_bytes or None,
+        transfer_seconds=cost.transfer_seconds,
+        exposed_transfer_seconds=cost.exposed_transfer_seconds,
+        transfers=_transfers(model, partitioned),
+        alive_on_host=_alive_on_host(model, partitioned),
     )
 
 
@@ -211,11 +249,51 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
         entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
         entry[0] += 2
         entry[1] += model.relayout_seconds(c, view)
+    for laid in model.laid:
+        seconds, times = model.laid_work(laid, view).seconds, int(program.repeats[laid.op])
+        if seconds:
+            entry = found[laid.why, program.ops[laid.op].source, "vector", str(program.values[laid.value])]
+            entry[0] += times
+            entry[1] += seconds * times
     costs = [
         KernelCost(kind, source, int(times), seconds, bound, tensor)
         for (kind, source, bound, tensor), (times, seconds) in found.items()
     ]
     return tuple(sorted(costs, key=lambda c: -c.seconds))
+
+
+def _transfers(model: CostModel, partitioned: Partitioned) -> tuple[TransferCost, ...]:
+    """Every move to the host or back, those of one kind at one line together."""
+    program, view = model.classes.program, model.view(partitioned.state.lists)
+    found: dict[tuple[str, float, str, Source], int] = defaultdict(int)
+    for k, kernel in enumerate(model.classes.kernel_classes.keys):
+        for root in model.classes.kernel_classes.members[k]:
+            if moves_between(program, root):
+                op = program.ops[root]
+                size, tensor = model.units.transfer_bytes(k, view), str(program.values[op.results[0]])
+                found[moved_to(op) or "", size, tensor, op.source] += kernel.repeats
+    rate = model.device.host_bytes_per_second
+    costs = [
+        TransferCost(to, size, times, size * times / rate, tensor, source)
+        for (to, size, tensor, source), times in found.items()
+    ]
+    return tuple(sorted(costs, key=lambda c: -c.seconds))
+
+
+def _alive_on_host(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
+    """What lies on the host where most does."""
+    program, buffers = partitioned.program, model.classes.buffers
+    view = model.view(partitioned.state.lists)
+    found = [
+        Alive(program.argument_of[v].path, "argument", 1, model.value_bytes(v, view)) for v in buffers.held_on_host
+    ]
+    moments = {buffer.start for buffer in buffers.on_host}
+    sizes = {buffer: model.buffer_bytes(buffer, view) for buffer in buffers.on_host}
+    most = max(moments, key=lambda t: sum(sizes[b] for b in sizes if b.start <= t <= b.end), default=None)
+    if most is not None:
+        alive = [b for b in sizes if b.start <= most <= b.end]
+        found += [Alive(program.name_of(b.value), "value", 1, sizes[b]) for b in alive]
+    return tuple(sorted(found, key=lambda a: -a.bytes))
 
 
 def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
@@ -239,9 +317,13 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
     for buffer in classes.buffers.temporary:
         if buffer.start <= position <= buffer.end:
             size = model.buffer_bytes(buffer, view)
-            what = "copy in rows" if buffer.form.copy else "value" if buffer.form.scale == 1.0 else "converted copy"
+            what = "relaid copy" if buffer.form.copy else "value" if buffer.form.scale == 1.0 else "converted copy"
             if size or not buffer.form.copy:
                 add(program.name_of(buffer.value), what, size)
+    for laid in model.laid:
+        start, end = model.laid_span(laid) if laid.made >= 0 else (1, 0)
+        if start <= position <= end and (copy := model.laid_work(laid, view).copy_bytes):
+            add(program.name_of(laid.value), "relaid copy", copy)
     for u, use in enumerate(classes.use_classes.keys):
         for want, (_, which) in model.wanted(u, view).items():
             for m in classes.use_classes.members[u]:

@@ -16,18 +16,23 @@ from shardwright.cost.views import Seen, View
 
 Rows = NDArray[np.int64]
 """Bytes, or counts of tensors, at each point of the program."""
+Seconds = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
     """What a unit adds to a cost; ``held`` are numbers of tensors at each point and the bytes of one of them.
 
-    It equals nothing but itself, so that sums can be remembered by what they are made of.
+    ``on_host`` are the same of tensors in the host's memory. ``beside`` is what runs at the same time in each place
+    where values are moved between the two: see ``cost/transfers.py``. It equals nothing but itself, so that sums can be
+    remembered by what they are made of.
     """
 
     compute_seconds: float = 0.0
     comm_seconds: float = 0.0
     held: tuple[tuple[Rows, int], ...] = ()
+    on_host: tuple[tuple[Rows, int], ...] = ()
+    beside: Seconds | None = None
 
 
 NO_PART = Part()
@@ -38,11 +43,13 @@ Unit = Callable[[View], Part]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FamilyPart:
-    """What a family adds to a cost; ``rows`` is None where that is no memory."""
+    """What a family adds to a cost; ``rows`` is None where that is no memory, and so are the others."""
 
     compute_seconds: float
     comm_seconds: float
     rows: Rows | None
+    host_rows: Rows | None = None
+    beside: Seconds | None = None
 
 
 @dataclass
@@ -72,13 +79,19 @@ class Family:
 def _sum(parts: Sequence[Part]) -> FamilyPart:
     compute = comm = 0.0
     rows: Rows | None = None
+    host_rows: Rows | None = None
+    beside: Seconds | None = None
     for part in parts:
         compute += part.compute_seconds
         comm += part.comm_seconds
         for counts, size in part.held:
             if size:
                 rows = counts * size if rows is None else rows + counts * size
-    return FamilyPart(compute, comm, rows)
+        for counts, size in part.on_host:
+            host_rows = counts * size if host_rows is None else host_rows + counts * size
+        if part.beside is not None:
+            beside = part.beside if beside is None else beside + part.beside
+    return FamilyPart(compute, comm, rows, host_rows, beside)
 
 
 def total_rows(parts: Sequence[FamilyPart], points: int) -> Rows:
@@ -88,6 +101,18 @@ def total_rows(parts: Sequence[FamilyPart], points: int) -> Rows:
         if part.rows is not None:
             rows += part.rows
     return rows
+
+
+def most_on_host(parts: Iterable[FamilyPart]) -> int:
+    """The most bytes that all families hold in the host's memory at a point."""
+    found = [part.host_rows for part in parts if part.host_rows is not None]
+    return int(np.sum(found, axis=0).max()) if found else 0
+
+
+def added_beside(parts: Iterable[FamilyPart]) -> Seconds | None:
+    """What runs at the same time in each place where values are moved to the host or back; None if there is none."""
+    found = [part.beside for part in parts if part.beside is not None]
+    return np.sum(found, axis=0) if found else None
 
 
 def move_rows(rows: Rows, before: FamilyPart, after: FamilyPart) -> None:

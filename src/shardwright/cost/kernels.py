@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from shardwright.ir.collective_ops import COLLECTIVES
+from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import CONSTRAINT, Op, Program, is_elementwise
 
 EXPENSIVE = frozenset(
@@ -121,6 +122,8 @@ def find_kernels(program: Program, platform: str = "tpu") -> Kernels:
         if len(results) == 1 and not stored[results[0]] and users[results[0]]:
             root[o] = root[users[results[0]][0]]
     at = _positions(program, fused, root)
+    for o, position in _moved_early(program):
+        at[o] = position
     last = list(at)
     for o in range(len(program.ops) - 1, -1, -1):
         results = program.ops[o].results
@@ -353,6 +356,32 @@ def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> 
             ready = max([ready, *(done(program, at, u) for u in program.users[over] if u not in tail)])
         at[o] = ready
     return at
+
+
+def _moved_early(program: Program) -> Iterator[tuple[int, int]]:
+    """Moves to the device of what is on the host from the start, with the last loop before their first use.
+
+    They wait for nothing, and the compiler has them done before that loop: see ``compiler/offloading.py``.
+    """
+    loops = [o for o, op in enumerate(program.ops) if op.kind == "while" and op.region == 0] if program.on_host else []
+    for o in range(len(program.ops) if loops else 0):
+        op = program.ops[o]
+        if (
+            op.region == 0
+            and moved_to(op) == DEVICE
+            and _before_barriers(program, op.operands[0]) in program.argument_of
+        ):
+            first = min(program.users[op.results[0]], default=o)
+            before = [loop for loop in loops if loop < first]
+            if before:
+                yield o, before[-1]
+
+
+def _before_barriers(program: Program, v: int) -> int:
+    """What a value was before barriers, which the compiler drops before it orders its moves."""
+    while (maker := program.values[v].op) >= 0 and program.ops[maker].kind == "optimization_barrier":
+        v = program.ops[maker].operands[program.ops[maker].results.index(v)]
+    return v
 
 
 def done(program: Program, at: Sequence[int], o: int) -> int:

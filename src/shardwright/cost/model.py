@@ -14,12 +14,24 @@ from typing import NamedTuple
 from shardwright.cost.buffers import Buffer
 from shardwright.cost.classes import Classes
 from shardwright.cost.compute import Work, kernel_seconds
-from shardwright.cost.families import Family, Rows, Sets, find_families, move_rows, total_rows
+from shardwright.cost.families import (
+    Family,
+    FamilyPart,
+    Rows,
+    Sets,
+    added_beside,
+    find_families,
+    most_on_host,
+    move_rows,
+    total_rows,
+)
+from shardwright.cost.gathered import Laid, LaidWork
 from shardwright.cost.kernel_work import KernelWork, KernelWorks
 from shardwright.cost.op_prices import OpPrices, WorkBySplit
 from shardwright.cost.points import Points, find_points
 from shardwright.cost.prices import DevicePrices
 from shardwright.cost.tensors import Tensors
+from shardwright.cost.transfers import all_and_exposed
 from shardwright.cost.units import Units, Wanted
 from shardwright.cost.views import Lists, Projections, View
 from shardwright.devices import Device
@@ -34,16 +46,28 @@ _MOST_KEPT_ROWS = 2**27
 
 
 class Cost(NamedTuple):
-    """Of a state. ``peak_bytes`` is the most that a device holds at any point."""
+    """Of a state. ``peak_bytes`` is the most that a device holds at any point, ``host_bytes`` its part of the host.
+
+    ``host_over_bytes`` is what that is more than there is. ``transfer_seconds`` are those of moves between the two,
+    ``exposed_transfer_seconds`` those of them that no compute hides.
+    """
 
     compute_seconds: float
     comm_seconds: float
     peak_bytes: int
+    host_bytes: int = 0
+    host_over_bytes: int = 0
+    transfer_seconds: float = 0.0
+    exposed_transfer_seconds: float = 0.0
 
     @property
     def step_seconds(self) -> float:
-        """Compute and communication, one after the other."""
-        return self.compute_seconds + self.comm_seconds
+        """Compute, communication and transfers that are not hidden, one after the other."""
+        return self.compute_seconds + self.comm_seconds + self.exposed_transfer_seconds
+
+    def over_bytes(self, limit_bytes: int) -> int:
+        """What is more than a device may hold, and more than there is of its host; 0 where both fit."""
+        return max(self.peak_bytes - limit_bytes, 0) + self.host_over_bytes
 
 
 class CostModel:
@@ -74,7 +98,7 @@ class CostModel:
         self.points: Points = find_points(self.classes) if like is None else like.points
         self.at, self.kinds, self.columns = self.points
         self.prices = DevicePrices.of(device, mesh)
-        self.assigner = assigner or Assigner(mesh, self.prices)
+        self.assigner = assigner or Assigner(mesh, self.prices, as_they_lie=places.analysis.program.typed)
         # Into how many parts each factor is split says what is left to do, on any mesh of the same device.
         self._work: WorkBySplit = like._work if like is not None and like.device == device else {}
         self._make_units()
@@ -93,6 +117,8 @@ class CostModel:
         self.units = Units(classes, self.points, self.tensors, self.ops, self.kernels, self.prices)
         self.families: list[Family] = find_families(self.units.all(), sets)
         self._projections = Projections(list(sets))
+        self.uses_host = bool(classes.program.on_host)
+        """Whether anything lies in the host's memory."""
 
     def _start(self) -> None:
         """In the state without decisions."""
@@ -107,11 +133,7 @@ class CostModel:
         """The cost of a state."""
         if state.lists != self._view.lists:
             self._move_to(state.lists)
-        compute = comm = 0.0
-        for part in self._parts:
-            compute += part.compute_seconds
-            comm += part.comm_seconds
-        return Cost(compute, comm, int(self._rows.max()))
+        return self._cost(self._parts, int(self._rows.max()))
 
     def evaluate_shardings(self, shardings: Sequence[Sharding]) -> Cost:
         """The cost of any shardings, one for each class of values, whether or not a state leads to them.
@@ -123,8 +145,20 @@ class CostModel:
     def price(self, view: View) -> Cost:
         """The cost of a state, or of shardings, whatever was looked at before."""
         parts = [family.add_up(view) for family in self.families]
-        compute, comm = sum(part.compute_seconds for part in parts), sum(part.comm_seconds for part in parts)
-        return Cost(compute, comm, int(total_rows(parts, len(self.at)).max(initial=0)))
+        return self._cost(parts, int(total_rows(parts, len(self.at)).max(initial=0)))
+
+    def _cost(self, parts: Sequence[FamilyPart], peak_bytes: int) -> Cost:
+        compute = comm = 0.0
+        for part in parts:
+            compute += part.compute_seconds
+            comm += part.comm_seconds
+        if not self.uses_host:
+            return Cost(compute, comm, peak_bytes)
+        host, limit = most_on_host(parts), self.device.host_memory_bytes
+        over = max(host - limit, 0) if limit else 0
+        return Cost(
+            compute, comm, peak_bytes, host, over, *all_and_exposed(added_beside(parts), self.units.transfers.places)
+        )
 
     @classmethod
     def of_shardings(cls, places: Places, mesh: MeshShape, device: Device, shardings: Sequence[Sharding]) -> Cost:
@@ -199,6 +233,11 @@ class CostModel:
         c = self.classes.of_value[buffer.value]
         return int(self.tensors.held_bytes(c, self.sharding(c, view), buffer.form))
 
+    def value_bytes(self, v: int, view: View) -> int:
+        """Bytes of one device's part of a value in a state."""
+        c = self.classes.of_value[v]
+        return int(self.bytes_in(c, self.sharding(c, view)))
+
     def held_bytes(self, state: State) -> int:
         """Bytes of a device that hold arguments, all the time."""
         view, of_value = self.view(state.lists), self.classes.of_value
@@ -214,6 +253,19 @@ class CostModel:
     def relayout_seconds(self, value_class: int, view: View) -> float:
         """Of copying a loop's values of a class to another layout and back."""
         return self.units.relayout_seconds(value_class, view)
+
+    @property
+    def laid(self) -> tuple[Laid, ...]:
+        """What is laid out anew for gathers and scatters, on a device that has layouts."""
+        return self.units.laid
+
+    def laid_work(self, laid: Laid, view: View) -> LaidWork:
+        """Of laying a value out anew for a gather or a scatter, once."""
+        return self.units.laid_work(laid, view)
+
+    def laid_span(self, laid: Laid) -> tuple[int, int]:
+        """From when to when the copy of such a value is there."""
+        return self.units.laid_span(laid)
 
     def kernel_work(self, kernel_class: int, view: View) -> KernelWork:
         """What a kernel asks of each unit of the device, once; seconds and memory of moving its results."""

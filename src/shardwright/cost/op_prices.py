@@ -112,7 +112,11 @@ class OpPrices:
         self.work = work
         self._sets = sets
         self._known: list[dict[Seen, OpPrice]] = [{} for _ in classes.ops.keys]
-        self._by_assignment: dict[tuple[int, int], OpPrice] = {}
+        self._by_assignment: dict[tuple[int, int, bool], OpPrice] = {}
+        self._on_host = [
+            any(classes.values.keys[v].on_host for v in (*c.operands, *c.results)) for c in classes.ops.keys
+        ]
+        """Classes of ops that touch the host's memory: they move, slice or stack what lies there, beside all else."""
         self._allowed: list[Allowed] = []
         self._numbers: dict[Allowed, int] = {}
         self._choices, self._kinds = self._find_kinds()
@@ -161,7 +165,11 @@ class OpPrices:
         a = kind.get(key)
         if a is None:
             a = kind[key] = self._assign(op_class, self._allowed[allowed], key[1:])
-        by_assignment = (c.signature, id(a))  # the assigner keeps it, and gives the same one for the same
+        by_assignment = (
+            c.signature,
+            id(a),
+            self._on_host[op_class],
+        )  # the assigner keeps it, and gives the same one for the same
         known = self._by_assignment.get(by_assignment)
         if known is None:
             work = self._work(op_class, a)
@@ -196,6 +204,8 @@ class OpPrices:
         for axis, factor in enumerate(a.factors):
             if factor >= 0:
                 parts[factor] *= self.mesh.sizes[axis]
+        if self._on_host[op_class]:
+            return OpWork(0.0, 0.0, (0.0,) * len(c.operands), 0.0)
         key = (c.signature, tuple(parts))
         known = self.work.get(key)
         if known is None:

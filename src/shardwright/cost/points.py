@@ -40,7 +40,7 @@ def find_points(classes: Classes) -> Points:
         kinds, roots = [-1], [-1]
     at = np.array([classes.kernels.at[root] if root >= 0 else 0 for root in roots], np.int64)
     columns: dict[tuple[int, Form], list[tuple[int, int]]] = {}
-    for buffer in classes.buffers.temporary:
+    for buffer in (*classes.buffers.temporary, *classes.buffers.on_host):
         columns.setdefault((classes.of_value[buffer.value], buffer.form), []).append((buffer.start, buffer.end))
     counts = [coverage(at, *zip(*spans, strict=True)) for spans in columns.values()]
     left = extreme_points(at, kinds, counts)

@@ -32,14 +32,40 @@ def headline(estimate: Estimate) -> str:
     return (
         f"{fits}: {human_bytes(estimate.peak_bytes)} of {human_bytes(estimate.limit_bytes)} on each device; "
         f"step {human_seconds(estimate.step_seconds)} = {human_seconds(estimate.compute_seconds)} compute + "
-        f"{human_seconds(estimate.comm_seconds)} communication; "
+        f"{human_seconds(estimate.comm_seconds)} communication{exposed_text(estimate)}; "
         f"{100 * estimate.peak_fraction:.0f}% of the devices' peak"
     )
 
 
+def exposed_text(estimate: Estimate) -> str:
+    """What is left of transfers, as the last part of a step; nothing where there is none."""
+    seconds = estimate.exposed_transfer_seconds
+    return f" + {human_seconds(seconds)} transfers" if seconds else ""
+
+
+def host_text(estimate: Estimate) -> str:
+    """What lies on the host, and what it takes to move it, as a sentence; empty where nothing does."""
+    if not estimate.host_bytes and not estimate.transfers:
+        return ""
+    limit, over = estimate.host_limit_bytes, 0
+    if limit is not None:
+        over = estimate.host_bytes - limit
+    of = f" of the {human_bytes(limit)} that it has there" if limit is not None else ""
+    lies = f"Each device keeps {human_bytes(estimate.host_bytes)} on the host{of}"
+    lies += f", {human_bytes(over)} too much" if over > 0 else ""
+    ways = {to: sum(t.total_bytes for t in estimate.transfers if t.to == to) for to in ("host", "device")}
+    moved = [f"{human_bytes(size)} to the {to}" for to, size in ways.items() if size]
+    if not moved:
+        return f"{lies}; nothing is moved."
+    every, exposed = estimate.transfer_seconds, estimate.exposed_transfer_seconds
+    hidden = "hidden behind compute" if not exposed else f"{human_seconds(exposed)} of it not hidden behind compute"
+    return f"{lies} and moves {' and '.join(moved)} in {human_seconds(every)}, {hidden}."
+
+
 def estimate_table(estimate: Estimate) -> RenderableType:
     """Headline, communication by kind and axis, costliest kernels and collectives, what is alive at the peak."""
-    parts: list[RenderableType] = [Text(headline(estimate), style="bold"), Text()]
+    on_host = [Text(text)] if (text := host_text(estimate)) else []
+    parts: list[RenderableType] = [Text(headline(estimate), style="bold"), *on_host, Text()]
     if estimate.collectives:
         by = ", ".join(f"{kind} {human_seconds(s)}" for kind, s in estimate.comm_by_kind.items())
         on = ", ".join(f"{axes} {human_seconds(s)}" for axes, s in estimate.comm_by_axis.items())

@@ -13,14 +13,17 @@ import numpy as np
 from shardwright.cost.buffers import AS_IT_LIES, Form
 from shardwright.cost.classes import Classes
 from shardwright.cost.compute import kernel_seconds, relayout_seconds
-from shardwright.cost.families import NO_PART, Part, Rows, Unit
+from shardwright.cost.families import NO_PART, Part, Rows, Seconds, Unit
+from shardwright.cost.gathered import Laid, LaidWork, laid_work
 from shardwright.cost.kernel_work import KernelWork, KernelWorks
 from shardwright.cost.layout import stored_bytes
 from shardwright.cost.op_prices import OpPrice, OpPrices
 from shardwright.cost.points import Points, coverage
 from shardwright.cost.prices import DevicePrices
 from shardwright.cost.tensors import Tensors
+from shardwright.cost.transfers import COMPUTE, TO_DEVICE, TO_HOST, Transfers, host_rate
 from shardwright.cost.views import View
+from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.spmd.collectives import Move, reshard
 from shardwright.spmd.state import Sharding, without
 from shardwright.spmd.uneven import moved_padding
@@ -44,6 +47,8 @@ class Units:
             on,
         )
         self.relaid: tuple[int, ...] = classes.buffers.relaid if on.device.tile else ()
+        self.transfers = Transfers(classes.program)
+        self.laid: tuple[Laid, ...] = classes.buffers.laid if on.device.tile else ()
         self._uses = [ops.among([o for o, _ in use.uses]) for use in classes.use_classes.keys]
 
     def all(self) -> Iterator[tuple[Iterable[int], Unit]]:
@@ -51,7 +56,7 @@ class Units:
         classes = self.classes
         of_class, of_op = classes.groups_of_values, classes.groups_of_ops
         held: dict[int, int] = {}
-        for v in classes.buffers.held:
+        for v in (*classes.buffers.held, *classes.buffers.held_on_host):
             held[classes.of_value[v]] = held.get(classes.of_value[v], 0) + 1
         everywhere = np.ones(len(self.points.at), np.int64)
         for c, count in held.items():
@@ -60,9 +65,13 @@ class Units:
             yield of_class[c], self._buffer(c, form, column)
         for v in self.relaid:
             yield of_class[classes.of_value[v]], self._relayout(classes.of_value[v])
+        for laid in self.laid:
+            yield of_op[classes.of_op[laid.op]], self._laid(laid)
         for k, kernel in enumerate(classes.kernel_classes.keys):
             if self.kernels.works(k):
                 yield chain.from_iterable([of_op[o] for o in kernel.ops]), self._kernel(k)
+            if self.transfers and moves_between(classes.program, classes.kernel_classes.members[k][0]):
+                yield of_op[kernel.ops[-1]], self._transfer(k)
         for u, use in enumerate(classes.use_classes.keys):
             yield chain.from_iterable([of_op[o] for o, _ in use.uses]), self._use(u)
         for b, border in enumerate(classes.border_classes.keys):
@@ -78,6 +87,28 @@ class Units:
         local = self.tensors.local_shape(value_class, sharding)
         return relayout_seconds(local, self.tensors.bytes_in(value_class, sharding), self.on.device)
 
+    def laid_work(self, laid: Laid, view: View) -> LaidWork:
+        """Of laying a value out anew for a gather or a scatter, once."""
+        return self._laid_work(laid, *self._laid_shardings(laid, view))
+
+    def laid_span(self, laid: Laid) -> tuple[int, int]:
+        """From when to when the copy of such a value is there."""
+        at = self.classes.kernels.at
+        return at[laid.made], max(at[laid.made], at[laid.used])
+
+    def _laid_shardings(self, laid: Laid, view: View) -> tuple[Sharding, Sharding]:
+        """How such a value lies in its op, and how it does outside."""
+        op = self.classes.program.ops[laid.op]
+        a = self.ops.price(self.classes.of_op[laid.op], view).assignment
+        number = (*op.operands, *op.results).index(laid.value) if laid.made >= 0 else -1
+        outside = self.tensors.sharding(self.classes.of_value[laid.value], view)
+        return (*a.operands, *a.results)[number] if number >= 0 else outside, outside
+
+    def _laid_work(self, laid: Laid, own: Sharding, outside: Sharding) -> LaidWork:
+        c = self.classes.of_value[laid.value]
+        shapes = self.tensors.local_shape(c, own), self.tensors.local_shape(c, outside)
+        return laid_work(laid, *shapes, self.classes.values.keys[c].dtype, self.on.device)
+
     def wanted(self, use_class: int, view: View) -> Wanted:
         """How a value has to be brought to other shardings for its uses."""
         return self._wanted(use_class, self.ops.prices(self._uses[use_class], view))
@@ -92,13 +123,15 @@ class Units:
         """The memory of the buffers of a class."""
         known: dict[int, Part] = {}
         tensors = self.tensors
+        on_host = self.classes.values.keys[value_class].on_host
 
         def price(view: View) -> Part:
             number = tensors.number(value_class, view)
             part = known.get(number)
             if part is None:
                 size = tensors.held_bytes(value_class, tensors.shardings[number], form)
-                part = known[number] = Part(held=((column, int(size)),))
+                bytes_ = ((column, int(size)),)
+                part = known[number] = Part(on_host=bytes_) if on_host else Part(held=bytes_)
             return part
 
         return price
@@ -115,21 +148,66 @@ class Units:
 
         return price
 
+    def _laid(self, laid: Laid) -> Unit:
+        known: dict[tuple[Sharding, Sharding], Part] = {}
+        repeats = int(self.classes.program.repeats[laid.op])
+        column = coverage(self.points.at, *zip(self.laid_span(laid), strict=True)) if laid.made >= 0 else None
+
+        def price(view: View) -> Part:
+            shardings = self._laid_shardings(laid, view)
+            part = known.get(shardings)
+            if part is None:
+                work = self._laid_work(laid, *shardings)
+                held = ((column, int(work.copy_bytes)),) if column is not None and work.copy_bytes else ()
+                part = known[shardings] = Part(repeats * work.seconds, 0.0, held)
+            return part
+
+        return price
+
     def _kernel(self, kernel_class: int) -> Unit:
         """Work, the moves of results, and the memory of results before they are moved."""
         kernel = self.classes.kernel_classes.keys[kernel_class]
         count = len(self.classes.kernel_classes.members[kernel_class]) * kernel.repeats
         here = (self.points.kinds == kernel_class).astype(np.int64)
         known: dict[KernelWork, Part] = {}
-        kernels, device = self.kernels, self.on.device
+        kernels, device, transfers = self.kernels, self.on.device, self.transfers
+        places = self._places(kernel_class)
 
         def price(view: View) -> Part:
             found = kernels.of(kernel_class, view)
             part = known.get(found)
             if part is None:
-                compute = kernel_seconds(found.work, device) * count if any(found.work) else 0.0
+                compute = kernel_seconds(found.work, device) if any(found.work) else 0.0
                 held = ((here, int(found.unmoved_bytes)),) if found.unmoved_bytes else ()
-                part = known[found] = Part(compute, found.comm_seconds * count, held)
+                beside = transfers.beside(places, COMPUTE, compute)
+                part = known[found] = Part(compute * count, found.comm_seconds * count, held, beside=beside)
+            return part
+
+        return price
+
+    def _places(self, kernel_class: int) -> Seconds | None:
+        """How often the kernels of a class run in each place where values are moved to the host or back."""
+        kernels = self.classes.kernel_classes
+        counts = self.transfers.counts(kernels.members[kernel_class])
+        return None if counts is None else counts * kernels.keys[kernel_class].repeats
+
+    def transfer_bytes(self, kernel_class: int, view: View) -> float:
+        """What a device moves to its host or back, once."""
+        moved = self.classes.ops.keys[self.classes.kernel_classes.keys[kernel_class].ops[-1]].results[0]
+        return self.tensors.bytes_in(moved, self.tensors.sharding(moved, view))
+
+    def _transfer(self, kernel_class: int) -> Unit:
+        """A value that is moved to the host or back."""
+        op = self.classes.op(self.classes.kernel_classes.keys[kernel_class].ops[-1])
+        rate = host_rate(self.on.device.host_bytes_per_second, self.on.device.name)
+        way, places = TO_HOST if moved_to(op) == HOST else TO_DEVICE, self._places(kernel_class)
+        known: dict[float, Part] = {}
+
+        def price(view: View) -> Part:
+            size = self.transfer_bytes(kernel_class, view)
+            part = known.get(size)
+            if part is None:
+                part = known[size] = Part(beside=self.transfers.beside(places, way, size / rate))
             return part
 
         return price

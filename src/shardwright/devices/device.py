@@ -68,6 +68,10 @@ class Device:
             padding.
         vector_ops_per_second: Elementwise instructions times lanes; 0 where memory is always slower.
         slice_shape: Chips of each slice of a torus, such as (4, 4); by default the standard slice for the mesh.
+        host_bytes_per_second: Between the device's memory and its host's, one way; both go at once. 0 where it is not
+            known, and programs with values on the host are refused.
+        host_memory_bytes: What a device can have of its host's memory; "48GiB" works too. 0 where it is not known, and
+            no limit is held.
 
     """
 
@@ -83,6 +87,8 @@ class Device:
     tile: tuple[int, int] | None = None
     vector_ops_per_second: float = 0.0
     slice_shape: tuple[int, ...] | None = None
+    host_bytes_per_second: float = 0.0
+    host_memory_bytes: int = 0
 
     def __post_init__(self) -> None:
         whose = f"the device {self.name!r}"
@@ -96,7 +102,11 @@ class Device:
             _check_positive(whose, **{f"flops_per_second[{dtype!r}]": peak})
         _check_positive(whose, memory_bytes_per_second=self.memory_bytes_per_second, matrix_unit=self.matrix_unit)
         _check_positive(
-            whose, or_zero=True, clock_hertz=self.clock_hertz, vector_ops_per_second=self.vector_ops_per_second
+            whose,
+            or_zero=True,
+            clock_hertz=self.clock_hertz,
+            vector_ops_per_second=self.vector_ops_per_second,
+            host_bytes_per_second=self.host_bytes_per_second,
         )
         memory = parse_bytes(self.memory_bytes)
         usable = parse_bytes(self.usable_bytes) if self.usable_bytes else memory
@@ -106,6 +116,7 @@ class Device:
             "flops_per_second": peaks,
             "memory_bytes": memory,
             "usable_bytes": usable,
+            "host_memory_bytes": parse_bytes(self.host_memory_bytes) if self.host_memory_bytes else 0,
             "links": tuple(self.links),
             "slice_shape": tuple(self.slice_shape) if self.slice_shape else None,
         }

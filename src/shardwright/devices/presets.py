@@ -8,6 +8,7 @@ The sources, by the names used below:
   that still compiles, in whole MiB, and `estimated_cycles` of large bf16 matrix products.
 - *data sheet*: NVIDIA's, for the SXM module; dense figures, where it prints those with sparsity they are halved.
 - *XLA*: openxla/xla, xla/backends/gpu/target_config/specs/*.txtpb: what CUDA reports on such a device.
+- *DGX*: NVIDIA's data sheets of the systems with eight of these GPUs: the memory of the host, an eighth of it each.
 - *NCCL*: nccl/src/graph/tuning.cc, `hwLat`, ring with LL128, the protocol of middle sizes, where latency matters.
 """
 
@@ -74,6 +75,8 @@ _TPUS = (
         matrix_unit=128,
         tile=_TILE,
         vector_ops_per_second=_vector_unit(940e6, cores=1),
+        host_bytes_per_second=15 * _GB / 2,  # Book: PCIe is "typically around 1.5e10 bytes / second per chip".
+        host_memory_bytes=340 * 10**9 // 8,  # Cloud (GKE): 340 GB for the four chips of ct3-hightpu-4t.
     ),
     Device(
         # A chip: JAX sees its two cores as one device ("megacore").
@@ -91,6 +94,8 @@ _TPUS = (
         matrix_unit=128,
         tile=_TILE,
         vector_ops_per_second=_vector_unit(1050e6, cores=2),
+        host_bytes_per_second=16 * _GB,  # Book: "PCIe bandwidth for TPU v4 is 16GB / second each way".
+        host_memory_bytes=407 * 10**9 // 4,  # Cloud (GKE): 407 GB for the four chips of ct4p-hightpu-4t.
     ),
     Device(
         name="tpu-v5e",
@@ -108,6 +113,8 @@ _TPUS = (
         matrix_unit=128,
         tile=_TILE,
         vector_ops_per_second=_vector_unit(1.5e9, cores=1),
+        host_bytes_per_second=15 * _GB,  # Book: PCIe "typically around 1.5e10 bytes / second per chip"; v6e twice v5's.
+        host_memory_bytes=48 * 10**9,  # Cloud: 48, 192 and 384 GB for VMs of one, four and eight chips.
     ),
     Device(
         # A chip of two cores, one device.
@@ -125,6 +132,8 @@ _TPUS = (
         matrix_unit=128,
         tile=_TILE,
         vector_ops_per_second=_vector_unit(1.75e9, cores=2),
+        host_bytes_per_second=15 * _GB,  # Book: as v5e.
+        host_memory_bytes=448 * 10**9 // 4,  # Cloud: 448 GB for a VM of four chips.
     ),
     Device(
         name="tpu-v6e",
@@ -143,6 +152,8 @@ _TPUS = (
         matrix_unit=256,
         tile=_TILE,
         vector_ops_per_second=_vector_unit(1.75e9, cores=1),
+        host_bytes_per_second=32 * _GB,  # Book: "Trillium (TPU v6e) has 32GB/s".
+        host_memory_bytes=720 * 10**9 // 4,  # Cloud: 720 GB for a VM of four chips.
     ),
     Device(
         # One of the two chiplets of a chip, with half of all that the chip has.
@@ -165,6 +176,8 @@ _TPUS = (
         matrix_unit=256,
         tile=_TILE,
         vector_ops_per_second=_vector_unit(2.2e9, cores=1),
+        host_bytes_per_second=32 * _GB / 2,  # Not published: as a chip of v6e.
+        host_memory_bytes=960 * 10**9 // 8,  # Cloud: 960 GB for a VM of four chips.
     ),
 )
 
@@ -183,6 +196,8 @@ def _gpu(
     memory_bytes_per_second: float,
     nvlink: float,
     network: float,
+    host: float,
+    host_memory_bytes: int,
     matrix_unit: int = 16,  # The shape of a warp's product, m16n16k16: PTX ISA, "wmma".
 ) -> Device:
     return Device(
@@ -194,6 +209,8 @@ def _gpu(
         usable_bytes=int(memory_bytes * _MEMORY_FRACTION),
         links=(Link("NVLink", nvlink, 1.9e-6, devices=8), Link("network", network, 4e-6)),  # latencies: NCCL
         matrix_unit=matrix_unit,
+        host_bytes_per_second=host,
+        host_memory_bytes=host_memory_bytes,
     )
 
 
@@ -210,6 +227,8 @@ _GPUS = (
         memory_bytes_per_second=732 * _GB,  # data sheet
         nvlink=80 * _GB,
         network=6.25 * _GB,  # DGX-1: four 100 Gbit/s InfiniBand ports for eight GPUs
+        host=16 * _GB,  # data sheet: PCIe 32 GB/s, both ways
+        host_memory_bytes=512 * 10**9 // 8,  # DGX: 512 GB
         matrix_unit=1,  # no tensor cores
     ),
     _gpu(
@@ -219,6 +238,8 @@ _GPUS = (
         memory_bytes_per_second=900 * _GB,  # data sheet
         nvlink=150 * _GB,
         network=6.25 * _GB,  # DGX-1: as above
+        host=16 * _GB,  # data sheet: PCIe 32 GB/s, both ways
+        host_memory_bytes=512 * 10**9 // 8,  # DGX: 512 GB
     ),
     _gpu(
         "a100-40",
@@ -227,6 +248,8 @@ _GPUS = (
         memory_bytes_per_second=1555 * _GB,  # data sheet
         nvlink=300 * _GB,  # Book, too
         network=25 * _GB,  # DGX A100: one 200 Gbit/s InfiniBand port for each GPU
+        host=32 * _GB,  # data sheet: PCIe Gen4 64 GB/s, both ways
+        host_memory_bytes=10**12 // 8,  # DGX A100 320GB: 1 TB
     ),
     _gpu(
         "a100-80",
@@ -235,6 +258,8 @@ _GPUS = (
         memory_bytes_per_second=2039 * _GB,  # data sheet
         nvlink=300 * _GB,
         network=25 * _GB,
+        host=32 * _GB,  # data sheet: PCIe Gen4 64 GB/s, both ways
+        host_memory_bytes=2 * 10**12 // 8,  # DGX A100 640GB: 2 TB
     ),
     _gpu(
         "h100",
@@ -243,6 +268,8 @@ _GPUS = (
         memory_bytes_per_second=3350 * _GB,  # data sheet
         nvlink=450 * _GB,  # Book, too
         network=50 * _GB,  # Book: 400 GB/s out of a node of eight
+        host=64 * _GB,  # data sheet: PCIe Gen5 128 GB/s, both ways
+        host_memory_bytes=2 * 10**12 // 8,  # DGX H100: 2 TB
     ),
     _gpu(
         "b200",
@@ -258,6 +285,8 @@ _GPUS = (
         memory_bytes_per_second=7672 * _GB,  # XLA; data sheets have 7.7 or 8 TB/s
         nvlink=900 * _GB,  # Book, too
         network=50 * _GB,  # DGX B200: one 400 Gbit/s port for each GPU
+        host=64 * _GB,  # data sheet of HGX B200: PCIe Gen5 128 GB/s, both ways
+        host_memory_bytes=2 * 10**12 // 8,  # DGX B200: 2 TB, to which more can be added
     ),
 )
 
@@ -278,6 +307,8 @@ def cpu_device(devices: int = 1) -> Device:
         memory_bytes=_host_memory_bytes() // devices,
         memory_bytes_per_second=memory_rate,
         links=(Link("memory", memory_rate / 4, 1e-5),),
+        host_bytes_per_second=memory_rate / 4,  # a copy from one place of the same memory to another
+        host_memory_bytes=_host_memory_bytes() // devices,
     )
 
 

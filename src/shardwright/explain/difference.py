@@ -162,11 +162,14 @@ def _figures(a: Plan, b: Plan) -> tuple[Figure, ...]:
     def figure(name: str, unit: str, of: Callable[[Plan], float]) -> Figure:
         return Figure(name, unit, of(a), of(b))
 
+    on_host = any(p.analysis.program.on_host for p in (a, b))
     return (
         figure("step", SECONDS, lambda p: p.estimate.step_seconds),
         figure("compute", SECONDS, lambda p: p.estimate.compute_seconds),
         figure("communication", SECONDS, lambda p: p.estimate.comm_seconds),
+        *([figure("transfers not hidden", SECONDS, lambda p: p.estimate.exposed_transfer_seconds)] * on_host),
         figure("peak", BYTES, lambda p: p.estimate.peak_bytes),
+        *([figure("on the host", BYTES, lambda p: p.estimate.host_bytes)] * on_host),
         figure("arguments", BYTES, lambda p: p.estimate.argument_bytes),
         figure("sent", BYTES, lambda p: sum(c.total_bytes for c in p.estimate.collectives)),
         figure("collectives", COUNT, lambda p: sum(c.times for c in p.estimate.collectives)),

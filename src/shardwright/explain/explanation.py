@@ -47,6 +47,7 @@ class Tensor:
     device_bytes: int
     dimensions: tuple[Dimension, ...]
     unused: bool = False
+    on_host: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,7 @@ def _tensor(plan: Plan, alike: list[Argument]) -> Tensor:
         value.bytes,
         int(local_bytes(value.bytes, sharding, mesh)),
         dimension_reasons(plan, alike[0]),
+        on_host=alike[0].memory_kind is not None,
     )
 
 

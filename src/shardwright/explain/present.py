@@ -64,7 +64,8 @@ def _own(e: Explanation) -> Iterator[RenderableType]:
 
 
 def _one(t: Tensor) -> Iterator[RenderableType]:
-    size = f"{human_bytes(t.device_bytes)} of {human_bytes(t.bytes)} on each device"
+    where = "on the host for each device" if t.on_host else "on each device"
+    size = f"{human_bytes(t.device_bytes)} of {human_bytes(t.bytes)} {where}"
     yield Text(f"{more(t.paths[0], len(t.paths))}: {t.type}, {spec_text(t.spec)}, {size}", style="bold")
     if t.unused:
         yield Text("The result does not depend on it.")

@@ -6,6 +6,7 @@ import json
 import keyword
 import textwrap
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,6 +15,7 @@ from shardwright.apply import spec_text
 from shardwright.cost.present import headline
 from shardwright.errors import PlanError
 from shardwright.explain.constraints import Constraint, interior_constraints
+from shardwright.explain.kernels import kernel_comments
 from shardwright.explain.literals import WIDTH, Literals, Node, node_of
 from shardwright.frontend.calls import Positional, positional_call
 from shardwright.frontend.in_place import Updating
@@ -23,14 +25,36 @@ if TYPE_CHECKING:
     from shardwright.plan.plan import Plan
 
 _MOST_CONSTRAINTS = 50
-_TAKEN = ("in_specs", "out_specs", "mesh", "step", "planned", "by_path", "by_position", "args", "result", "jax", "P")
+_TAKEN = (
+    "in_specs",
+    "out_specs",
+    "in_memory",
+    "in_kinds",
+    "out_kinds",
+    "mesh",
+    "step",
+    "planned",
+    "by_path",
+    "by_position",
+    "args",
+    "result",
+    "jax",
+    "P",
+)
 
 _BY_PATH = '''\
 def by_path(tree, specs):
     """A tree like this one, with the spec of each leaf."""
     return jax.tree_util.tree_map_with_path(lambda path, _: specs[jax.tree_util.keystr(path)], tree)
 '''
-_SHARDINGS = "jax.tree.map(lambda spec: NamedSharding(mesh, spec), {})"
+_SHARDINGS = "jax.tree.map(lambda spec: NamedSharding(mesh, spec), {}_specs)"
+_IN_MEMORY = '''\
+def in_memory(specs, kinds):
+    """The specs on the mesh, each leaf in the kind of memory where it lives."""
+    leaves, tree = jax.tree.flatten(specs)
+    return jax.tree.unflatten(tree, [NamedSharding(mesh, s, memory_kind=k) for s, k in zip(leaves, kinds, strict=True)])
+'''
+_ON_DEVICE = "device"
 
 
 def to_python(plan: Plan, *, constraints: bool = True) -> str:
@@ -68,7 +92,8 @@ def to_python(plan: Plan, *, constraints: bool = True) -> str:
         body = _like_arguments(plan, jitted, literals, arguments, result)
     adapted = [] if call is None else _by_position(call, function)
     head = [*_head(plan, function, plain), *adapted]
-    return "\n".join([*head, *literals.definitions(), *body, *_inside(plan, constraints)]) + "\n"
+    kernels = kernel_comments(plan, WIDTH + 20)
+    return "\n".join([*head, *literals.definitions(), *body, *kernels, *_inside(plan, constraints)]) + "\n"
 
 
 def _structure(tree: Any) -> Any:
@@ -91,7 +116,22 @@ def _head(plan: Plan, function: str, plain: bool) -> list[str]:
         f"mesh = jax.make_mesh({axes.sizes}, {_tuple(axes.names)}, {types})",
         "",
         *([] if plain else ["", *_BY_PATH.splitlines(), "", ""]),
+        *(_kinds(plan) if _has_kinds(plan) else []),
     ]
+
+
+def _has_kinds(plan: Plan) -> bool:
+    return any(plan.argument_kinds) or any(plan.analysis.program.result_kinds)
+
+
+def _kinds(plan: Plan) -> list[str]:
+    """Where each leaf of arguments and results lives, for a program that has some of them on the host."""
+    told = {"in": plan.argument_kinds, "out": plan.analysis.program.result_kinds}
+    lines = ["", *_IN_MEMORY.splitlines(), "", ""]
+    for name, kinds in told.items():
+        runs = [(kind or _ON_DEVICE, len(list(same))) for kind, same in groupby(kinds)]
+        lines.append(f"{name}_kinds = " + " + ".join(f'{count} * ["{kind}"]' for kind, count in runs))
+    return lines
 
 
 def _by_position(call: Positional, function: str) -> list[str]:
@@ -149,11 +189,12 @@ def _literal(value: Any) -> str | None:
 
 def _jit(plan: Plan, function: str, before: str, indent: str) -> list[str]:
     donated = f"    donate_argnums={plan.donate}," if plan.donate else ""
+    shardings = "in_memory({0}_specs, {0}_kinds)" if _has_kinds(plan) else _SHARDINGS
     lines = [
         f"{before}jax.jit(",
         f"    {function},",
-        f"    in_shardings={_SHARDINGS.format('in_specs')},",
-        f"    out_shardings={_SHARDINGS.format('out_specs')},",
+        f"    in_shardings={shardings.format('in')},",
+        f"    out_shardings={shardings.format('out')},",
         *([donated] if donated else []),
         ")",
     ]

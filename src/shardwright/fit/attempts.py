@@ -101,8 +101,10 @@ class Attempts:
         return tuple(state for state in attempt.outcome.front if self._fits(attempt, state))
 
     def _fits(self, attempt: Attempt, state: State) -> bool | None:
-        needed, held = attempt.costs.evaluate(state).peak_bytes, attempt.costs.held_bytes(state)
-        return self.margin.fits(needed, held, self.wish.limit_bytes)
+        cost = attempt.costs.evaluate(state)
+        if cost.host_over_bytes:
+            return False
+        return self.margin.fits(cost.peak_bytes, attempt.costs.held_bytes(state), self.wish.limit_bytes)
 
     @cached_property
     def margin(self) -> Margin:

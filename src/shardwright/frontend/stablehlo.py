@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +19,13 @@ from jax import export
 
 from shardwright import _jax
 from shardwright.errors import ModuleError, ShardwrightError
+from shardwright.frontend.memory import host_sharding, memory_kind_of, put_on_host
 from shardwright.frontend.module_names import ALIAS, argument_names, attributes_of, result_names
 from shardwright.frontend.parse import parse_file
 from shardwright.ir.build import main_of, read_module
+from shardwright.ir.classes import text_attribute
 from shardwright.ir.loops import TripCounts
+from shardwright.ir.memory import MEMORY_KIND, is_on_host
 from shardwright.ir.program import Program, Source
 from shardwright.ir.user_rules import check_targets
 
@@ -106,7 +109,8 @@ class StableHLO:
         # JAX makes an Exported of a function alone: one with these arguments and results, whose module is exchanged.
         # The module is for whatever platform it is called on.
         def stand_in(*_: Any) -> tuple[Any, ...]:
-            return tuple(jnp.zeros(result.shape, result.dtype) for result in self.results)
+            zeros = [(jnp.zeros(result.shape, result.dtype), memory_kind_of(result)) for result in self.results]
+            return tuple(put_on_host(result, kind) for result, kind in zeros)
 
         made = export.export(
             jax.jit(stand_in, keep_unused=True),
@@ -137,8 +141,8 @@ def read_stablehlo(path: str | os.PathLike[str]) -> StableHLO:
         return StableHLO(
             file,
             data,
-            args=tuple(_shape(name, a.type) for name, a in zip(names, block.arguments, strict=True)),
-            results=tuple(_shape(name, r.type) for name, r in zip(results, returned, strict=True)),
+            args=_shapes(main, "arg_attrs", names, block.arguments),
+            results=_shapes(main, "res_attrs", results, returned),
             donate=tuple(
                 i for i, given in enumerate(attributes_of(main, "arg_attrs")) if any(d in given for d in _DONATED)
             ),
@@ -192,7 +196,14 @@ def _read(file: Path) -> bytes:
         raise ModuleError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}.") from None
 
 
-def _shape(name: str, type_: Any) -> jax.ShapeDtypeStruct:
+def _shapes(main: Any, each: str, names: Sequence[str], values: Sequence[Any]) -> Shapes:
+    """Arguments or results as JAX has them, each in the memory that the module tells."""
+    told = attributes_of(main, each) or [{}] * len(values)
+    kinds = [text_attribute(attributes, MEMORY_KIND, "") for attributes in told]
+    return tuple(_shape(name, v.type, kind) for name, v, kind in zip(names, values, kinds, strict=True))
+
+
+def _shape(name: str, type_: Any, memory_kind: str) -> jax.ShapeDtypeStruct:
     """An argument or result as JAX has it."""
     if not isinstance(type_, _jax.ir.RankedTensorType):
         raise ModuleError(f"{name} is a {type_}, which is no array; take it out of the module.")
@@ -202,7 +213,8 @@ def _shape(name: str, type_: Any) -> jax.ShapeDtypeStruct:
     dtype = getattr(jnp, _DTYPES.get(element, _float8(element)), None)
     if dtype is None:
         raise ModuleError(f"{name} is a {type_}, whose type JAX does not have.")
-    shape = jax.ShapeDtypeStruct(tuple(type_.shape), dtype)
+    sharding = host_sharding(memory_kind) if is_on_host(memory_kind) else None
+    shape = jax.ShapeDtypeStruct(tuple(type_.shape), dtype, sharding=sharding)
     if jax.dtypes.canonicalize_dtype(shape.dtype) != shape.dtype:
         raise ModuleError(
             f'{name} is a {type_} of 64 bits, which JAX leaves off: jax.config.update("jax_enable_x64", True).'

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,11 +17,13 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from shardwright import _jax
 from shardwright.devices.find import default_backend
 from shardwright.errors import PlanWarning, TraceError
-from shardwright.frontend import calls, in_place, opened, own_shardings, stablehlo, static
+from shardwright.frontend import calls, in_place, once, opened, own_shardings, stablehlo, static
 from shardwright.frontend.calls import Donate, Names, by_position
+from shardwright.frontend.memory import host_sharding, kind_on_host, memory_kind_of
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
+from shardwright.ir.memory import PINNED
 from shardwright.ir.program import Program, Source
 from shardwright.ir.user_rules import check_targets
 
@@ -76,7 +79,8 @@ def read(
     donated = _donated_leaves(donate, lowering.shapes)
     module = _jax.copy_of(lowering.lowered)
     given = own_shardings.settle(module, constraints, [lowering.given[k] for k in kept], planned=lowering.planned)
-    return read_module(
+    read_again = partial(
+        read_module,
         module,
         name=function_name(fn),
         argument_paths=[paths[k] for k in kept],
@@ -91,7 +95,12 @@ def read(
         given_arguments=given,
         kernels=[call.kernel for call in lowering.kernels],
         functions=[call.function for call in lowering.functions],
+        memory_kinds=[lowering.memory_kinds[k] for k in kept],
+        result_kinds=lowering.result_kinds,
+        typed=constraints == own_shardings.KEEP and lowering.explicit,
     )
+    found = read_again()
+    return read_again() if once.open_loops(found) else found
 
 
 def _result_paths(lowering: Lowering) -> list[str]:
@@ -127,6 +136,15 @@ class Lowering:
     """The Pallas kernels that custom calls in the module stand for, by number."""
     functions: tuple[_jax.FunctionCall, ...] = ()
     """The functions with a ``sharding_rule`` that custom calls in the module stand for, by number."""
+    memory_kinds: tuple[str | None, ...] = ()
+    """Where flat arguments lie if that is on the host, as JAX calls it."""
+    result_kinds: tuple[str | None, ...] = ()
+    """The same of flat results."""
+
+    @property
+    def explicit(self) -> bool:
+        """Whether types have shardings."""
+        return self.ambient is not None and AxisType.Explicit in self.ambient.axis_types
 
 
 def lowering_platform(name: str) -> str:
@@ -161,9 +179,10 @@ def lower(
     changed: list[Any] = []
     try:
         dropped = constraints == own_shardings.DROP
-        with inside, _jax.regions_replaced(opened.on_blocks) if dropped else nullcontext():
+        replaced = _jax.regions_replaced(opened.on_blocks) if dropped else nullcontext()
+        with inside, replaced, _jax.cudnn_assumed(platform or here):
             jitted = jax.jit(in_place.watched(fn, changed), **jit_options)
-            traced = jitted.trace(*(shapes if explicit else bare(shapes)))
+            traced = jitted.trace(*bare(shapes, sharded=explicit))
         kernels: list[_jax.PallasCall] = []
         functions: list[_jax.FunctionCall] = []
         with _jax.kernels_marked(kernels, platform or here), _jax.functions_marked(functions):
@@ -181,9 +200,9 @@ def lower(
         if lost:
             return lower(in_place.Updating(fn, lost), args, platform, ambient, constraints)
         _check_jitted(fn, names, shapes)
+        _check_put_on_host(fn, traced)
     own = _jax.own_shardings(traced)
     given = [_sharding_of(leaf) or jitted_with for leaf, jitted_with in zip(jax.tree.leaves(shapes), own, strict=True)]
-    planned = "in_shardings" in jit_options
     return Lowering(
         fn,
         lowered,
@@ -191,11 +210,16 @@ def lower(
         shapes,
         traced.out_info,
         platform or here,
-        tuple(given),
-        ambient,
-        planned,
-        tuple(kernels),
-        tuple(functions),
+        given=tuple(given),
+        ambient=ambient,
+        planned="in_shardings" in jit_options,
+        kernels=tuple(kernels),
+        functions=tuple(functions),
+        memory_kinds=tuple(
+            memory_kind_of(leaf) or kind_on_host(jitted_with)
+            for leaf, jitted_with in zip(jax.tree.leaves(shapes), own, strict=True)
+        ),
+        result_kinds=tuple(PINNED if on_host else None for on_host in _jax.results_on_host(traced)),
     )
 
 
@@ -227,6 +251,17 @@ def _check_jitted(fn: Callable[..., Any], names: Sequence[str], shapes: tuple[An
         )
 
 
+def _check_put_on_host(fn: Callable[..., Any], traced: jax.stages.Traced) -> None:
+    """Refuse what only ``out_shardings`` put on the host: they are lost where the function is called in another."""
+    paths = leaf_paths(["result"], [traced.out_info])
+    lost = [path for path, by_jit in zip(paths, _jax.put_on_host_by_jit(traced), strict=True) if by_jit]
+    if lost:
+        raise TraceError(
+            f"{function_name(fn)} was jitted with out_shardings that put {lost[0]} on the host, which JAX does not "
+            "keep inside of a plan; return jax.device_put(x, jax.memory.Space.Host)."
+        )
+
+
 def _sharding_of(leaf: Any) -> NamedSharding | None:
     """How an argument lies on a mesh of several devices, if it does."""
     sharding = getattr(leaf, "sharding", None)
@@ -239,21 +274,34 @@ def _explicit_mesh(shapes: Any) -> AbstractMesh | None:
     return next((mesh for mesh in meshes if AxisType.Explicit in mesh.axis_types), None)
 
 
-def bare(shapes: Any) -> Any:
-    """Shapes of arguments without the shardings that these have."""
+def bare(shapes: Any, *, sharded: bool = False) -> Any:
+    """Shapes of arguments to trace with: without the shardings that these have, unless they are to be ``sharded``.
+
+    Those that lie on the host stay there: that is part of their types, and what is done with them goes by it.
+    """
 
     def shape(leaf: Any) -> Any:
-        if _sharding_of(leaf) is None:
+        kind, sharding = memory_kind_of(leaf), _sharding_of(leaf)
+        if (sharding is None and kind is None) or (sharded and sharding is not None):
             return leaf
+        if kind == PINNED:
+            return _jax.host_shape(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
         return _shape_of(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
 
     return jax.tree.map(shape, shapes)
 
 
+def resized(leaf: Any, shape: tuple[int, ...]) -> Any:
+    """An argument of another size, on the host if it is there."""
+    kind = memory_kind_of(leaf)
+    sharding = None if kind is None else host_sharding(kind)
+    return _shape_of(shape, leaf.dtype, sharding=sharding)
+
+
 def _shapes(name: str, tree: Any) -> Any:
     """The tree with every array replaced by its shape, and a clear word for a leaf that is none.
 
-    Where arrays lie on a mesh, the shapes tell.
+    Where arrays lie on a mesh, or on the host, the shapes tell.
     """
 
     def shape(path: Any, leaf: Any) -> Any:
@@ -263,9 +311,11 @@ def _shapes(name: str, tree: Any) -> Any:
             dtype = jax.dtypes.canonicalize_dtype(
                 leaf.dtype, allow_extended_dtype=True
             )  # NumPy's float64: as jax.jit does
-            sharding = _sharding_of(leaf)
+            sharding, kind = _sharding_of(leaf), memory_kind_of(leaf)
             if sharding is not None:
-                sharding = NamedSharding(sharding.mesh.abstract_mesh, sharding.spec)
+                sharding = NamedSharding(sharding.mesh.abstract_mesh, sharding.spec, memory_kind=kind)
+            elif kind is not None:
+                sharding = host_sharding(kind)
             return _shape_of(leaf.shape, dtype, weak_type=getattr(leaf, "weak_type", False), sharding=sharding)
         raise TraceError(
             f"argument {join(name, path)!r} is {_a(leaf)}, not an array or a "

@@ -14,14 +14,17 @@ from typing import Any, NamedTuple
 from shardwright import _function, _jax
 from shardwright._function import Function
 from shardwright._kernel import TARGET, Kernel
+from shardwright.compiler.functions import CUDNN_ATTENTION
 from shardwright.compiler.miscompiled import KINDS as MISCOMPILED_KINDS
 from shardwright.compiler.miscompiled import Site, forbid
 from shardwright.compiler.whole import computed_whole
 from shardwright.errors import RuleError
 from shardwright.ir import collective_ops, own_rules, rules
+from shardwright.ir.attention_rules import attention_rule
 from shardwright.ir.flops import Window, convolution_flops, dot_flops
 from shardwright.ir.given import manual_axes
 from shardwright.ir.kernel_rules import kernel_rule, split_by_user
+from shardwright.ir.memory import DEVICE, HOST, is_on_host
 from shardwright.ir.rules import Rule
 from shardwright.ir.user_rules import parse_rule
 
@@ -38,7 +41,10 @@ REGION_ROLES: Mapping[str, tuple[str, ...]] = {
 
 _TYING = frozenset({*REGION_ROLES, "stablehlo.optimization_barrier"})
 _IDENTITIES = frozenset({"sdy.sharding_constraint", "sdy.propagation_barrier", "sdy.reshard", "sdy.data_flow_edge"})
-_IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement", "LayoutConstraint", "MoveToHost", "MoveToDevice"})
+_TRANSFERS: Mapping[str, str | None] = {"annotate_device_placement": None, "MoveToHost": HOST, "MoveToDevice": DEVICE}
+"""Custom calls that move a value between the memories of host and device, and where to if the target alone tells."""
+_PLACEMENT = "_xla_buffer_placement"
+_IDENTITY_CALLS = frozenset({"Sharding", "LayoutConstraint", *_TRANSFERS})
 
 # What, beside the rule and the types, makes two ops of one kind differ: read into the op's class.
 _DISTINGUISHING = {
@@ -52,7 +58,7 @@ _DISTINGUISHING = {
         "lhs_dilation",
         "rhs_dilation",
     ),
-    "stablehlo.custom_call": ("call_target_name",),
+    "stablehlo.custom_call": ("call_target_name", "mhlo.frontend_attributes"),
     "stablehlo.dot_general": ("precision_config",),
     "stablehlo.dot": ("precision_config",),
     "chlo.ragged_dot": ("ragged_dot_dimension_numbers",),
@@ -117,7 +123,7 @@ class Classes:
         known = self._known.get((name, given, own, watched, types))
         if known is None:
             ins, outs = [t.shape for t in operands], [t.shape for t in results]
-            rule = rules.empty_whole(self._rule(name, attributes, given, kernel, ins, outs))
+            rule = rules.empty_whole(self._rule(name, attributes, given, kernel, function, ins, outs))
             if computed_whole(name.partition(".")[2], self.platform):
                 rule = replace(rule, whole=frozenset(range(len(rule.sizes))))
             if watched is not None and rule.known:
@@ -156,6 +162,7 @@ class Classes:
         attributes: Any,
         given: Any,
         kernel: ReadKernel | None,
+        function: Function | None,
         operands: list[Shape],
         results: list[Shape],
     ) -> Rule:
@@ -175,6 +182,8 @@ class Classes:
         if kernel is not None:
             return kernel_rule(*kernel)
         shapes = operands + results
+        if function is not None and function.name in CUDNN_ATTENTION:
+            return attention_rule(function, operands, results)
         if given is not None:
             rule = rules.from_shardy(given, _jax.sdy, shapes)
             cut = _CUTS.get(name)
@@ -336,11 +345,18 @@ def _reader(name: str, results: Sequence[TensorType]) -> Callable[[Any], Attribu
 
 def _call_names(op: Any) -> Attributes:
     names = {"target": text_attribute(op.attributes, "call_target_name", "")}
-    return (
-        {**names, "kernel": text_attribute(op.attributes, "kernel_name", "")}
-        if "kernel_name" in op.attributes
-        else names
-    )
+    if "kernel_name" in op.attributes:
+        names["kernel"] = text_attribute(op.attributes, "kernel_name", "")
+    if names["target"] in _TRANSFERS:
+        names["to"] = _TRANSFERS[names["target"]] or _placement(op.attributes)
+    return names
+
+
+def _placement(attributes: Any) -> str:
+    """The memory that a value is moved to, by the attribute with which JAX writes it."""
+    found = attributes["mhlo.frontend_attributes"] if "mhlo.frontend_attributes" in attributes else None
+    kind = text_attribute(found, _PLACEMENT, DEVICE) if found is not None else DEVICE
+    return HOST if is_on_host(kind) else DEVICE
 
 
 def _is_precise(op: Any) -> bool:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.ir.given import Given
+from shardwright.ir.given import Given, order_of
+from shardwright.ir.memory import PINNED
 from shardwright.ir.rules import Rule
 
 if TYPE_CHECKING:
@@ -130,11 +131,15 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of the user's function: its path as a person writes it, and the value it is."""
+    """An argument of the user's function: its path as a person writes it, and the value it is.
+
+    ``memory_kind`` is where it lies, as JAX calls it, if that is not the device's own memory.
+    """
 
     path: str
     value: int
     donated: bool = False
+    memory_kind: str | None = None
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,12 @@ class Program:
     unused_arguments: tuple[str, ...]
     results: tuple[str, ...]
     own_mesh: Mapping[str, int] | None = None
+    told_result_kinds: tuple[str | None, ...] = ()
+    """Where results lie if that is on the host, as far as the module or JAX's types tell."""
+    one_memory: bool = False
+    """Whether host and device are one memory, as on a CPU: kinds are kept, but nothing is moved."""
+    typed: bool = False
+    """Every type says how its value lies (explicit mode), and a compiler is told nothing else."""
 
     @cached_property
     def is_sharded(self) -> bool:
@@ -161,13 +172,24 @@ class Program:
         return any(value.given is not None for value in self.values)
 
     @cached_property
+    def axis_order(self) -> tuple[str, ...]:
+        """The order in which its own shardings split one dimension by several axes; nothing if it is the mesh's."""
+        given = ((value.given, value.bytes) for value in self.values if value.given is not None)
+        return order_of(given, tuple(self.own_mesh or ()))
+
+    @cached_property
     def repeats(self) -> NDArray[np.int64]:
         """How often each op runs: the product of the trip counts around it."""
+        return np.array([self.region_repeats[op.region] for op in self.ops], dtype=np.int64)
+
+    @cached_property
+    def region_repeats(self) -> Sequence[int]:
+        """The same of each region."""
         trips = {loop.op: loop.trips for loop in self.loops}
-        per_region = [1] * len(self.regions)
+        found = [1] * len(self.regions)
         for r, region in enumerate(self.regions[1:], 1):
-            per_region[r] = per_region[self.ops[region.op].region] * trips.get(region.op, 1)
-        return np.array([per_region[op.region] for op in self.ops], dtype=np.int64)
+            found[r] = found[self.ops[region.op].region] * trips.get(region.op, 1)
+        return found
 
     @cached_property
     def bytes_of(self) -> NDArray[np.int64]:
@@ -221,21 +243,28 @@ class Program:
         return find_awaited(self)
 
     @cached_property
+    def on_host(self) -> frozenset[int]:
+        """The values that lie in the host's memory."""
+        from shardwright.ir.memory import find_on_host
+
+        return find_on_host(self)
+
+    @cached_property
     def returned(self) -> frozenset[int]:
         """What the program, a loop's body or a branch returns."""
         return frozenset(v for region in self.regions for v in region.results)
 
     @cached_property
     def donations(self) -> Mapping[int, int]:
-        """Results that take over a donated argument's buffer, paired as JAX does: in order, by shape and type."""
-        waiting: dict[tuple[tuple[int, ...], str], list[int]] = defaultdict(list)
+        """Results that take over a donated argument's buffer, paired as JAX does: in order, by type and memory."""
+        waiting: dict[tuple[tuple[int, ...], str, bool], list[int]] = defaultdict(list)
         for argument in self.arguments:
             if argument.donated:
                 value = self.values[argument.value]
-                waiting[value.shape, value.dtype].append(argument.value)
+                waiting[value.shape, value.dtype, argument.value in self.on_host].append(argument.value)
         pairs: dict[int, int] = {}
         for v in self.regions[0].results:
-            found = waiting[self.values[v].shape, self.values[v].dtype]
+            found = waiting[self.values[v].shape, self.values[v].dtype, v in self.on_host]
             if found and v not in pairs:
                 pairs[v] = found.pop(0)
         return pairs
@@ -261,6 +290,17 @@ class Program:
                 yield from zip(region.parameters, op.results, strict=True)
             if region.role != "condition":
                 yield from zip(region.results, op.results, strict=True)
+
+    @property
+    def result_kinds(self) -> tuple[str | None, ...]:
+        """Where each result lies, as JAX calls it; None for the device's own memory."""
+        results = self.regions[0].results
+        kinds = {argument.value: argument.memory_kind for argument in self.arguments}
+        told = self.told_result_kinds or (None,) * len(results)
+        return tuple(
+            kinds.get(v) or kind or (PINNED if v in self.on_host else None)
+            for v, kind in zip(results, told, strict=True)
+        )
 
     def name_of(self, value: int) -> str:
         """What a person would call a value: its argument's path, or the line that makes it."""
@@ -291,8 +331,8 @@ def _free_values(program: Program) -> NDArray[np.bool_]:
     free = np.zeros(len(program.values), dtype=bool)
     constant = np.zeros(len(program.values), dtype=bool)
     for op in program.ops:
-        # A constraint says where its result lies, and a kernel is not copied.
-        if op.regions or not op.results or op.kind == CONSTRAINT or "kernel" in op.attributes:
+        # A constraint or a move says where its result lies, and a kernel is not copied.
+        if op.regions or not op.results or op.kind == CONSTRAINT or op.attributes.keys() & {"kernel", "to"}:
             continue
         made = op.kind in ("constant", "iota") or (
             bool(op.operands)

@@ -37,10 +37,12 @@ def argument_rows(plan: Plan) -> list[ArgumentRow]:
 
     In the latter case arguments go together that differ in sizes alone and have the same last two names.
     """
-    rows = _rows(plan, lambda _, value: str(value))
+    rows = _rows(plan, lambda a, value: (str(value), a.memory_kind))
     if len(rows) <= _MOST_ROWS:
         return rows
-    rows = _rows(plan, lambda argument, value: (_last_names(argument.path), value.dtype, len(value.shape)))
+    rows = _rows(
+        plan, lambda argument, value: (_last_names(argument.path), value.dtype, len(value.shape), argument.memory_kind)
+    )
     return sorted(rows, key=lambda row: -row.bytes)
 
 
@@ -81,7 +83,7 @@ def _rows(plan: Plan, kind: Callable[[Argument, Value], Hashable]) -> list[Argum
     return [
         ArgumentRow(
             tuple(a.path for a in same),
-            _type([program.values[a.value] for a in same]),
+            _type([program.values[a.value] for a in same]) + ", on the host" * (same[0].memory_kind is not None),
             text,
             sum(argument_bytes(plan, a.value) for a in same),
         )

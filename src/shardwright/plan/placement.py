@@ -21,18 +21,21 @@ def place(plan: Plan, tree: Any, mesh: Mesh, argument: int | str | None) -> Any:
     """Place an argument, or a part of one, which ``argument`` names by its position or path."""
     leaves, structure = jax.tree.flatten(plan.fn.seal(tree) if isinstance(plan.fn, Sealed) else tree)
     if isinstance(argument, str):
-        specs = [s for p, s in zip(_paths(plan), _specs(plan.argument_specs), strict=True) if path_matches(argument, p)]
+        specs = [s for p, s in zip(_paths(plan), _places(plan), strict=True) if path_matches(argument, p)]
         there = f"{argument!r} matches {len(specs)} leaves of the arguments"
     else:
         position = _position(plan, leaves, structure) if argument is None else argument
         if not 0 <= position < len(plan.args):
             raise PlanError(f"there is no argument {position}; the plan has {len(plan.args)}.")
-        specs = _specs(plan.argument_specs[position])
+        specs = _places_of(plan, position)
         there = f"argument {position} has {len(specs)} {'leaf' if len(specs) == 1 else 'leaves'}"
     if len(specs) != len(leaves):
         known = nearest(argument, _paths(plan)) if isinstance(argument, str) else ""
         raise PlanError(f"{there}, but {len(leaves)} were given{known}.")
-    placed = [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip(leaves, specs, strict=True)]
+    placed = [
+        jax.device_put(x, NamedSharding(mesh, spec, memory_kind=kind))
+        for x, (spec, kind) in zip(leaves, specs, strict=True)
+    ]
     return opened(jax.tree.unflatten(structure, placed))
 
 
@@ -43,7 +46,7 @@ def _position(plan: Plan, leaves: list[Any], structure: Any) -> int:
     found = [k for k in found if shapes == [np.shape(leaf) for leaf in jax.tree.leaves(plan.args[k])]] or found
     if not found:
         raise PlanError("no argument has this structure; say which one it is with argument=.")
-    if any(_specs(plan.argument_specs[k]) != _specs(plan.argument_specs[found[0]]) for k in found):
+    if any(_places_of(plan, k) != _places_of(plan, found[0]) for k in found):
         names = parameter_names(plan.fn, len(plan.args))
         raise PlanError(
             f"this could be {' or '.join(names[k] for k in found)}, which the plan places differently; say which one "
@@ -56,5 +59,17 @@ def _paths(plan: Plan) -> list[str]:
     return leaf_paths(parameter_names(plan.fn, len(plan.args)), plan.args)
 
 
-def _specs(tree: Any) -> list[PartitionSpec]:
-    return jax.tree.leaves(tree, is_leaf=lambda s: isinstance(s, PartitionSpec))
+Place = tuple[PartitionSpec, str | None]
+"""A leaf's spec, and where it lies if that is on the host."""
+
+
+def _places(plan: Plan) -> list[Place]:
+    specs = jax.tree.leaves(plan.argument_specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
+    return list(zip(specs, plan.argument_kinds, strict=True))
+
+
+def _places_of(plan: Plan, position: int) -> list[Place]:
+    """Of one argument."""
+    counts = [len(jax.tree.leaves(argument)) for argument in plan.args]
+    first = sum(counts[:position])
+    return _places(plan)[first : first + counts[position]]

@@ -24,7 +24,6 @@ from shardwright.apply import (
     calls_python,
     export_annotated,
     lower_annotated,
-    named,
     spec,
 )
 from shardwright.compiler.margins import Margin
@@ -36,6 +35,7 @@ from shardwright.devices.find import default_backend
 from shardwright.errors import PlanError
 from shardwright.frontend.calls import as_step, positional_call
 from shardwright.frontend.in_place import Updating
+from shardwright.frontend.memory import memory_kind_of
 from shardwright.frontend.paths import function_name, leaf_paths, parameter_names
 from shardwright.frontend.static import opened
 from shardwright.frontend.trace import lowering_platform
@@ -43,7 +43,7 @@ from shardwright.ir.build import ReadModule
 from shardwright.plan.choices import MeshChoice
 from shardwright.plan.kernels import WholeKernel, whole_kernels
 from shardwright.plan.mesh import check_mesh, device_mesh
-from shardwright.plan.own import OwnSharding, cost_without, find_own_shardings
+from shardwright.plan.own import Decided, OwnSharding, cost_without, find_own_shardings
 from shardwright.plan.placement import place
 from shardwright.search import Search
 from shardwright.space import Decision, Whole, resolve
@@ -83,6 +83,8 @@ class Plan:
     """Where plans were ranked by the compiler, the others, best first."""
     meshes: tuple[MeshChoice, ...] = ()
     """Where the mesh's shape was chosen too, this one and the others, best first."""
+    decided: Decided | None = None
+    """What the user had decided by ``pin`` and ``replicate``, where the plan was searched for."""
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -110,6 +112,16 @@ class Plan:
         planned = {a.path: spec(self._sharding(a.value, a.path), self._axes) for a in self.analysis.program.arguments}
         specs = [planned.get(path, PartitionSpec()) for path in self.argument_paths]
         return opened(jax.tree.unflatten(jax.tree.structure(self.args), specs), lambda _: None)
+
+    @cached_property
+    def argument_kinds(self) -> tuple[str | None, ...]:
+        """Where each leaf of the arguments lies if that is on the host: ``"pinned_host"``, as JAX calls it."""
+        kinds = {a.path: a.memory_kind for a in self.analysis.program.arguments}
+        leaves = jax.tree.leaves(self.args)
+        # An argument that the result does not depend on is none of the program's.
+        return tuple(
+            kinds.get(path) or memory_kind_of(leaf) for path, leaf in zip(self.argument_paths, leaves, strict=True)
+        )
 
     @property
     def out_specs(self) -> Any:
@@ -147,9 +159,12 @@ class Plan:
     def fits(self) -> bool | None:
         """Whether a device holds no more than it may: by the compiler where it was asked, or else by the estimate.
 
-        The estimate errs, so it says so only outside of the measured margins of its error (``plan.margin``): None is
-        for what is too close to the limit to tell.
+        So must what lies on the host, by the estimate: no compiler looks at that. The estimate errs, so it says so only
+        outside of the measured margins of its error (``plan.margin``): None is for what is too close to the limit to
+        tell.
         """
+        if self.estimate_cost.host_over_bytes:
+            return False
         if self.verdict is not None and self.verdict.fits is not None:
             return self.verdict.fits
         return self.margin.fits(self.estimate_cost.peak_bytes, self._held_bytes, self.memory_bytes)
@@ -157,12 +172,13 @@ class Plan:
     @property
     def estimated_to_fit(self) -> bool:
         """The estimate is within the limit, whatever its error: what plans are compared by."""
-        return self.estimate_cost.peak_bytes <= self.memory_bytes
+        return not self.estimate_cost.over_bytes(self.memory_bytes)
 
     @property
     def fits_by(self) -> str:
         """What ``fits`` rests on: "compiler" or "estimate"."""
-        return "compiler" if self.verdict is not None and self.verdict.fits is not None else "estimate"
+        by_compiler = self.verdict is not None and self.verdict.fits is not None
+        return "compiler" if by_compiler and not self.estimate_cost.host_over_bytes else "estimate"
 
     @cached_property
     def margin(self) -> Margin:
@@ -251,8 +267,7 @@ class Plan:
         planned.__name__ = planned.__qualname__ = function_name(self.fn)
         step = jax.jit(
             planned,
-            in_shardings=named(mesh, self.argument_specs),
-            out_shardings=named(mesh, self.result_specs),
+            **self.sharded.shardings_on(mesh),
             **options,
         )
         return as_step(step, self.fn)
@@ -275,7 +290,17 @@ class Plan:
         """The function with its planned shardings, ready to be annotated."""
         mesh, options = self.partitioned.mesh, self.options
         traced = {name: options[name] for name in ("rules", "constraints", "ambient") if name in options}
-        return Sharded(self.fn, self.args, self.argument_specs, self.result_specs, mesh, self._again, **traced)
+        return Sharded(
+            self.fn,
+            self.args,
+            self.argument_specs,
+            self.result_specs,
+            mesh,
+            self._again,
+            in_kinds=self.argument_kinds,
+            out_kinds=self.analysis.program.result_kinds,
+            **traced,
+        )
 
     def place(self, tree: Any, mesh: Mesh | None = None, argument: int | str | None = None) -> Any:
         """``jax.device_put`` of an argument, or of a part of one, by its specs.
@@ -432,6 +457,7 @@ def make_plan(
     costs: CostModel | None = None,
     search: Search | None = None,
     meshes: tuple[MeshChoice, ...] = (),
+    decided: Decided | None = None,
 ) -> Plan:
     """Partition an analysed program in a state; ``decisions`` are the state in words."""
     if costs is not None and costs.classes.places is places:
@@ -451,6 +477,7 @@ def make_plan(
         dict(options),
         search,
         meshes=meshes,
+        decided=decided,
     )
     if costs is not None:
         plan.__dict__["costs"] = costs

@@ -13,7 +13,7 @@ from rich.text import Text
 from shardwright.advice import signed
 from shardwright.analysis.describe import ConflictDescription
 from shardwright.analysis.present import human_bytes
-from shardwright.cost.present import human_seconds, place
+from shardwright.cost.present import exposed_text, host_text, human_seconds, place
 from shardwright.devices.targets import target_of
 from shardwright.plan.arguments import argument_bytes, shown_rows
 from shardwright.plan.known import common_names
@@ -49,7 +49,8 @@ def headline(plan: Plan) -> str:
     estimate = plan.estimate
     return (
         f"{_fits(plan)}; step {human_seconds(estimate.step_seconds)} = "
-        f"{human_seconds(estimate.compute_seconds)} compute + {human_seconds(estimate.comm_seconds)} communication; "
+        f"{human_seconds(estimate.compute_seconds)} compute + {human_seconds(estimate.comm_seconds)} communication"
+        f"{exposed_text(estimate)}; "
         f"{100 * estimate.peak_fraction:.0f}% of the devices' peak."
     )
 
@@ -62,6 +63,8 @@ def _fits(plan: Plan) -> str:
     if plan.fits is None:
         return f"May fit: {_of(needed, limit)}"
     over = f" by {human_bytes(needed - limit)}" if needed > limit else ""
+    if plan.estimate_cost.host_over_bytes:
+        over += f"{' and' * bool(over)} on the host by {human_bytes(plan.estimate_cost.host_over_bytes)}"
     return f"{'Fits' if plan.fits else f'Does not fit{over}'}{by}: {_of(needed, limit)}"
 
 
@@ -81,7 +84,7 @@ def unsure(plan: Plan) -> str:
 
 def _headline(plan: Plan) -> list[Text]:
     mesh, program = plan.partitioned.mesh, plan.analysis.program
-    held = sum(argument_bytes(plan, a.value) for a in program.arguments)
+    held = sum(argument_bytes(plan, a.value) for a in program.arguments if a.memory_kind is None)
     whole = sum(program.values[a.value].bytes for a in program.arguments)
     moved = sum(c.total_bytes for c in plan.estimate.collectives)
     runs = sum(c.times for c in plan.estimate.collectives)
@@ -95,6 +98,8 @@ def _headline(plan: Plan) -> list[Text]:
             + (f" and sends {human_bytes(moved)} in {runs:,} collectives." if runs else "; nothing is sent.")
         ),
     ]
+    if on_host := host_text(plan.estimate):
+        out.append(Text(on_host, style="red" if plan.estimate_cost.host_over_bytes else ""))
     if plan.own_shardings:
         out.append(Text(own_text(plan)))
     if plan.whole_kernels:

@@ -171,6 +171,8 @@ LINK = record(
         "ring_from": integer(0, MOST_DEVICES),
     }
 )
+LATER = ("host_bytes_per_second", "host_memory_bytes")
+"""Figures of a device that files of earlier releases do not have."""
 DEVICE = record(
     {
         "name": text(200),
@@ -185,7 +187,10 @@ DEVICE = record(
         "tile": optional(listed(_SIZE, least=2, most=2)),
         "vector_ops_per_second": _RATE_OR_0,
         "slice_shape": optional(listed(_SIZE, least=1, most=10)),
-    }
+        "host_bytes_per_second": _RATE_OR_0,
+        "host_memory_bytes": integer(0, 2**60),
+    },
+    may_lack=LATER,
 )
 DECISION = record(
     {

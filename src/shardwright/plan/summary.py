@@ -44,6 +44,7 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "compiled_bytes": plan.verdict.peak_bytes if plan.verdict is not None else None,
         "limit_bytes": estimate.limit_bytes,
         "argument_bytes": estimate.argument_bytes,
+        **_host(plan),
         "peak_fraction": estimate.peak_fraction,
         "names": {axis: list(found) for axis, found in common_names(plan).items()},
         "decisions": [_decision(decision, sizes) for decision in plan.decisions],
@@ -69,6 +70,35 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "meshes": [asdict(choice) for choice in plan.meshes],
         "advice": [advice.to_dict() for advice in plan.advice],
         "search": _search(plan),
+    }
+
+
+def _host(plan: Plan) -> dict[str, Any]:
+    """What lies on the host, and the moves there and back; nothing where the program has none of it."""
+    program, estimate = plan.analysis.program, plan.estimate
+    kinds = [*plan.argument_kinds, *program.result_kinds]
+    if not program.on_host and not any(kinds):
+        return {}
+    results = zip(program.results, program.result_kinds, strict=True)
+    return {
+        "host_bytes": estimate.host_bytes,
+        "host_limit_bytes": estimate.host_limit_bytes,
+        "transfer_seconds": estimate.transfer_seconds,
+        "exposed_transfer_seconds": estimate.exposed_transfer_seconds,
+        "transfers": [
+            {
+                "to": t.to,
+                "bytes": t.bytes,
+                "times": t.times,
+                "seconds": t.seconds,
+                "tensor": t.tensor,
+                "source": str(t.source),
+                "backward": t.source.backward,
+            }
+            for t in estimate.transfers
+        ],
+        "in_memory_kinds": {a.path: a.memory_kind for a in program.arguments if a.memory_kind is not None},
+        "out_memory_kinds": {path: kind for path, kind in results if kind is not None},
     }
 
 

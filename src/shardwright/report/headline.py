@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardwright.analysis.present import human_bytes
+from shardwright.cost.present import host_text
 from shardwright.plan.known import common_names
-from shardwright.plan.present import own_text
+from shardwright.plan.present import kernels_text, own_text
 from shardwright.report.table import seconds_text
 from shardwright.spmd.collectives import local_bytes
 
@@ -51,13 +52,23 @@ class Headline:
     arguments_whole: str
     own: str
     """What is kept of the program's own shardings; empty where it has none."""
+    whole_kernels: str
+    """The kernels that every device runs all of; empty where there are none."""
+    exposed: str
+    """What no compute hides of transfers between host and device; empty where there is nothing of it."""
+    comm_part: float
+    on_host: str
+    """What lies on the host, and the moves there and back; empty where nothing does."""
 
 
 def make_headline(plan: Plan) -> Headline:
     """The headline of a plan."""
     estimate, mesh, program = plan.estimate, plan.partitioned.mesh, plan.analysis.program
     called = common_names(plan)
-    held = [(program.values[a.value].bytes, plan.partitioned.values[a.value]) for a in program.arguments]
+    held = [
+        (program.values[a.value].bytes, plan.partitioned.values[a.value], a.memory_kind is None)
+        for a in program.arguments
+    ]
     step, limit, peak = estimate.step_seconds, estimate.limit_bytes, estimate.peak_bytes
     if plan.fits_by == "compiler" and plan.verdict is not None and plan.verdict.peak_bytes is not None:
         peak = plan.verdict.peak_bytes
@@ -81,7 +92,11 @@ def make_headline(plan: Plan) -> Headline:
         peak_percent=f"{100 * estimate.peak_fraction:.0f}",
         sent=human_bytes(sum(c.total_bytes for c in estimate.collectives)),
         collectives=sum(c.times for c in estimate.collectives),
-        arguments=human_bytes(sum(local_bytes(whole, sharding, mesh) for whole, sharding in held)),
-        arguments_whole=human_bytes(sum(whole for whole, _ in held)),
+        arguments=human_bytes(sum(local_bytes(whole, sharding, mesh) for whole, sharding, here in held if here)),
+        arguments_whole=human_bytes(sum(whole for whole, *_ in held)),
         own=own_text(plan) if plan.own_shardings else "",
+        whole_kernels=kernels_text(plan) if plan.whole_kernels else "",
+        exposed=seconds_text(estimate.exposed_transfer_seconds) if estimate.exposed_transfer_seconds else "",
+        comm_part=estimate.comm_seconds / step if step else 0.0,
+        on_host=host_text(estimate),
     )

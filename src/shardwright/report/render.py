@@ -62,6 +62,7 @@ def render(plan: Plan) -> str:
             advice=tables.advice_table(plan),
             collectives=tables.collectives_table(plan),
             kernels=tables.kernels_table(plan),
+            transfers=tables.transfers_table(plan),
             search=plan.search,
             comparison=tables.comparison_rows(plan, comparison),
             best_expert=comparison.best_expert,

@@ -151,6 +151,7 @@ def comparison_rows(plan: Plan, comparison: Comparison) -> Table:
             duration(row.step_seconds),
             duration(row.compute_seconds),
             duration(row.comm_seconds),
+            *([duration(row.exposed_transfer_seconds)] * comparison.transfers),
             size(row.peak_bytes),
             text("yes" if row.fits else "no"),
             ratio(comparison.ratio(row)),
@@ -160,7 +161,9 @@ def comparison_rows(plan: Plan, comparison: Comparison) -> Table:
     return make_table(
         "comparison-table",
         f"This plan and expert tactics on the same mesh of {plan.device.name}, by the same cost model",
-        "strategy:code, step:number, compute:number, communication:number, memory:number, fits, × ours:number",
+        "strategy:code, step:number, compute:number, communication:number, "
+        + "transfers:number, " * comparison.transfers
+        + "memory:number, fits, × ours:number",
         rows,
     )
 
@@ -169,12 +172,12 @@ def arguments_table(plan: Plan) -> Table:
     """Every argument of the function."""
     program, partitioned = plan.analysis.program, plan.partitioned
     rows = []
-    remarks = bool(program.unused_arguments) or any(a.donated for a in program.arguments)
+    remarks = bool(program.unused_arguments) or any(a.donated or a.memory_kind for a in program.arguments)
     for a in program.arguments:
         value, sharding = program.values[a.value], partitioned.values[a.value]
         here = local_bytes(value.bytes, sharding, partitioned.mesh)
         written = spec_text(spec(sharding, partitioned.mesh.names))
-        donated = "donated" if a.donated else ""
+        donated = ", ".join(["on the host"] * bool(a.memory_kind) + ["donated"] * a.donated)
         rows.append((text(a.path), text(value), text(written), size(value.bytes), size(here), text(donated)))
     rows += [(text(path), Cell(), Cell(), Cell(), Cell(), text("not used")) for path in program.unused_arguments]
     return make_table(
@@ -185,6 +188,26 @@ def arguments_table(plan: Plan) -> Table:
     )
 
 
+_ON_HOST = (
+    ("host_bytes", "on the host"),
+    ("transfer_seconds", "transfers"),
+    ("exposed_transfer_seconds", "transfers not hidden"),
+)
+
+
+def transfers_table(plan: Plan) -> Table:
+    """Every move between the memories of host and device."""
+    found = plan.estimate.transfers
+    largest = max((t.seconds for t in found), default=0.0)
+    rows = [
+        (text(t.to), size(t.bytes), count(t.times), duration(t.seconds, largest), text(t.tensor), text(place(t.source)))
+        for t in found
+    ]
+    caption = "What is moved to the host’s memory and back, by the line that says so"
+    columns = "to, bytes:number, times:number, seconds:number, tensor:code, line:code"
+    return make_table("transfers-table", caption, columns, rows, sorted_by="seconds")
+
+
 def verdict_table(verdict: CompilerVerdict) -> Table:
     """The compiler's figures beside the estimate."""
     rows = []
@@ -193,8 +216,9 @@ def verdict_table(verdict: CompilerVerdict) -> Table:
         ("step_seconds", "step"),
         ("compute_seconds", "compute"),
         ("comm_seconds", "communication"),
+        *(_ON_HOST if verdict.host_bytes or verdict.estimate.get("host_bytes") else ()),
     ):
-        shown = size if name == "peak_bytes" else duration
+        shown = size if name.endswith("_bytes") else duration
         found, guess = getattr(verdict, name), verdict.estimate.get(name)
         if found is not None:
             rows.append((text(label), shown(found), shown(guess), ratio(verdict.ratios.get(name))))

@@ -109,20 +109,20 @@ class Scores:
             self._remember(Found(lists, cost))
             if self.watch is not None:
                 self.watch(self)
-            if self.any_fit and cost.peak_bytes <= self.limit_bytes:
+            if self.any_fit and not cost.over_bytes(self.limit_bytes):
                 raise Enough
         return cost
 
     def value(self, lists: Lists) -> float:
         """For the tree search: higher is better, and what does not fit is worth less the more it is over."""
         cost = self.cost(lists)
-        over = cost.peak_bytes / self.limit_bytes
+        over = max(cost.peak_bytes, self.limit_bytes + cost.over_bytes(self.limit_bytes)) / self.limit_bytes
         penalty = _OVER + _PER_OVER * math.log(over) if over > 1 else 0.0
         return -math.log(cost.step_seconds or 1e-12) - penalty
 
     def rank(self, cost: Cost) -> tuple[int, float]:
         """Lower is better: first what fits, then what is fast; what does not fit, by how much it is over."""
-        return max(cost.peak_bytes - self.limit_bytes, 0), cost.step_seconds
+        return cost.over_bytes(self.limit_bytes), cost.step_seconds
 
     def better(self, new: Found, old: Found) -> bool:
         """Less over the limit, or faster, or as fast with less memory or fewer decisions."""
@@ -140,7 +140,7 @@ class Scores:
 
     def distinct(self, count: int, apart: float = 1e-6) -> list[Found]:
         """The best states that fit, none of them just another way to say the same: seconds differ by this part."""
-        fitting = [Found(k, c) for k, c in self.known.items() if c.peak_bytes <= self.limit_bytes]
+        fitting = [Found(k, c) for k, c in self.known.items() if not c.over_bytes(self.limit_bytes)]
         fitting.sort(key=lambda f: (f.cost.step_seconds, *_size(f)))
         out: list[Found] = []
         for found in fitting:
@@ -169,7 +169,7 @@ class Scores:
                     self.evaluations,
                     cost.step_seconds,
                     cost.peak_bytes,
-                    cost.peak_bytes <= self.limit_bytes,
+                    not cost.over_bytes(self.limit_bytes),
                 )
             )
 

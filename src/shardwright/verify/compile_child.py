@@ -88,7 +88,8 @@ def memory(compiled: jax.stages.Compiled) -> dict[str, int]:
     analysis: Any = compiled.memory_analysis()
     if analysis is None:
         return {}
-    found = {f"{name}_bytes": int(getattr(analysis, f"{name}_size_in_bytes")) for name in _MEMORY}
+    names = [*_MEMORY, *(f"host_{name}" for name in _MEMORY)]
+    found = {f"{name}_bytes": int(getattr(analysis, f"{name}_size_in_bytes", 0)) for name in names}
     peak = getattr(analysis, "peak_memory_in_bytes", None)
     return found if peak is None else {**found, "peak_bytes": int(peak)}
 

@@ -15,6 +15,7 @@ from shardwright.spmd.collectives import PERMUTE
 from shardwright.verify.groups import Span, permuted_span, span
 from shardwright.verify.hlo import HloModule
 from shardwright.verify.hlo_totals import HloCollective, HloTotals, hlo_totals
+from shardwright.verify.hlo_transfers import HloTransfers, replay_transfers
 from shardwright.verify.report import CompiledCollective
 
 
@@ -26,8 +27,9 @@ def program_figures(
 ) -> dict[str, Any]:
     """Cycles, seconds and collectives of a compiled program.
 
-    The compiler has no cycles for hand-written kernels: ``seconds_of_kernels`` are those of one run by a kernel's name.
-    Kernels that it has none of are taken to move as much as their results, twice.
+    The compiler has no cycles for hand-written kernels: ``seconds_of_kernels`` are those of one run by a kernel's name,
+    or by the scope of an op that the compiler makes a kernel of. Kernels that it has none of are taken to move as much
+    as their results, twice.
     """
     totals = hlo_totals(program)
     kernel_seconds, unknown_bytes = _kernel_seconds(totals, seconds_of_kernels or {})
@@ -42,6 +44,9 @@ def program_figures(
     if compute_seconds is not None:
         compute_seconds += kernel_seconds
     known = comm_seconds is not None and compute_seconds is not None
+    moved = HloTransfers()
+    if device.clock_hertz and device.host_bytes_per_second:
+        moved = replay_transfers(program, device.clock_hertz, device.host_bytes_per_second)
     counts: dict[str, int] = defaultdict(int)
     sent: dict[str, float] = defaultdict(float)
     for c in collectives:
@@ -57,7 +62,9 @@ def program_figures(
         "compute_seconds": compute_seconds,
         "kernel_seconds": kernel_seconds if totals.kernels else None,
         "comm_seconds": comm_seconds,
-        "step_seconds": (comm_seconds or 0.0) + (compute_seconds or 0.0) if known else None,
+        "transfer_seconds": moved.transfer_seconds,
+        "exposed_transfer_seconds": moved.exposed_seconds,
+        "step_seconds": (comm_seconds or 0.0) + (compute_seconds or 0.0) + moved.exposed_seconds if known else None,
     }
 
 
@@ -72,7 +79,10 @@ def _kernel_seconds(totals: HloTotals, known: Mapping[str, float]) -> tuple[floa
     """What the kernels that are known take, and the bytes that the others move."""
     seconds = moved = 0.0
     for kernel in totals.kernels:
-        name = next((name for name in kernel.called_in if name in known), None)
+        names = kernel.called_in
+        if kernel.scope:
+            names = tuple(sorted((name for name in known if "/" in name and kernel.scope.endswith(name)), key=len))[-1:]
+        name = next((name for name in names if name in known), None)
         if name is None:
             moved += kernel.bytes * kernel.times
         else:
@@ -118,8 +128,10 @@ def memory_figures(memory: Mapping[str, int], target: Target) -> dict[str, Any]:
         return {"fits": None, "peak_bytes": None, "limit_bytes": limit}
     used = ("argument_bytes", "output_bytes", "temp_bytes", "generated_code_bytes")
     peak = sum(memory[name] for name in used) - memory["alias_bytes"]
+    host = sum(memory.get(f"host_{name}", 0) for name in used) - memory.get("host_alias_bytes", 0)
     if target.platform == "tpu":
         # The most at one time counts what lies in the chip's own memory too, which small programs have all theirs in.
         peak = min(memory.get("peak_bytes") or peak, peak)
     fits = {"tpu": True, "cpu": None}.get(target.platform, peak <= limit)
-    return {"fits": fits, "peak_bytes": peak, "limit_bytes": limit if target.platform != "cpu" else None}
+    limit_bytes = limit if target.platform != "cpu" else None
+    return {"fits": fits, "peak_bytes": peak, "limit_bytes": limit_bytes, "host_bytes": host}

@@ -19,6 +19,7 @@ _PARENTHESIS = re.compile(r"[()]")
 _OPERAND = re.compile(r"%([\w.\-]+)|(?:^|[ ,])([A-Za-z_][\w.\-]*)(?=,|$)")
 _ARRAY = re.compile(r"\b([a-z]+[a-z0-9]*)\[([^\]]*)\]")
 _END = re.compile(r"^\}(?!\})")
+_WITH_LAYOUT = re.compile(r"\b[a-z]+[a-z0-9]*\[[^\]]*\](?:\{[^}]*\})?")
 _TABLE = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)$")
 _TABLE_ROW = re.compile(r'^(\d+) (?:"(.*)"|\{(.*)\})$')
 _NUMBER = re.compile(r"(\w+)=(\d+)")
@@ -193,6 +194,11 @@ def bytes_of(shape: str) -> float:
         math.prod(int(d.strip().removeprefix("<=")) for d in dims.split(",") if d.strip()) * bits_of(kind) / 8
         for kind, dims in _ARRAY.findall(shape)
     )
+
+
+def array_shapes(shape: str) -> list[str]:
+    """The arrays of a printed shape, a tuple's one by one, each with its layout."""
+    return [found[0] for found in _WITH_LAYOUT.finditer(shape)]
 
 
 def bits_of(kind: str) -> int:

@@ -9,7 +9,8 @@ and the other half the other way, both at the same time. A link carries both way
 the time of both.
 
 For some fusions (gathers, scatters, reductions that it found no good tiling for) the TPU compiler gives no cycles. They
-are taken to read and write as much as their result; whoever knows the memory's rate can make seconds of that. For
+are taken to read and write as much as their result, or where they write into an operand, by the compiler's own word, as
+much as their other operands; whoever knows the memory's rate can make seconds of that. For
 hand-written kernels there are none either: these are listed, with the functions that they are called in.
 """
 
@@ -40,6 +41,8 @@ _CHAIN = re.compile(r'\bchain_id="?\w')
 _ASYNC_FUSION = re.compile(r"^async-collective-(start|done)")
 _KERNEL = 'custom_call_target="tpu_custom_call"'
 _CALLED_IN = re.compile(r"\bp?jit\(([^()]+)\)")
+_INTO_FIRST = re.compile(r'"aliasing_operands":\{"lists":\[\{"indices":\["0"')
+_RAGGED, _RAGGED_METADATA = "ragged-dot-", "ragged-dot-metadata"
 _ASYNC_START = 'custom_call_target="AsyncCollectiveStart"'
 
 
@@ -68,11 +71,15 @@ class HloCollective:
 
 @dataclass(frozen=True)
 class HloKernel:
-    """A hand-written kernel: the functions that it is called in, innermost first; bytes moved, once; how often."""
+    """A hand-written kernel: the functions that it is called in, innermost first; bytes moved, once; how often.
+
+    ``scope`` is that of the op of which the compiler has made a kernel of its own, as it does of ``ragged_dot``.
+    """
 
     called_in: tuple[str, ...]
     bytes: float
     times: int = 1
+    scope: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,8 +110,8 @@ class HloTotals:
         return sum(c.total_bytes for c in self.collectives)
 
 
-def hlo_totals(module: HloModule) -> HloTotals:
-    """The whole program, from its entry."""
+def hlo_totals(module: HloModule, computation: str | None = None) -> HloTotals:
+    """The whole program, from its entry, or one computation of it."""
     known: dict[str, HloTotals] = {}
     opposite = _opposite_permutes(module)
 
@@ -140,10 +147,12 @@ def hlo_totals(module: HloModule) -> HloTotals:
             inside = replace(inside, collectives=tuple(replace(c, overlapped=True) for c in inside.collectives))
         if base == "fusion":
             moved = 0.0 if inside.collectives or _ASYNC_FUSION.search(i.name) else _unestimated(i)
+            if moved and _writes_into(module, i):
+                moved = 2 * sum(bytes_of(computation.instructions[name].shape) for name in i.operands[1:])
             return HloTotals(own.cycles, inside.collectives, moved)
         return replace(inside, cycles=own.cycles or inside.cycles)
 
-    return of(module.entry)
+    return of(computation or module.entry)
 
 
 def _sum(parts: Iterable[HloTotals]) -> HloTotals:
@@ -162,11 +171,20 @@ def _unestimated(i: Instruction) -> float:
     return 2 * bytes_of(i.shape) if i.opcode in ("fusion", "sort") and i.estimated_cycles is None else 0.0
 
 
+def _writes_into(module: HloModule, i: Instruction) -> bool:
+    """Whether a fusion updates a few places of its first operand, in its buffer."""
+    fused = module.computations.get(next(iter(i.called.get("calls", ())), ""))
+    root = fused.root if fused is not None else None
+    return root is not None and root.opcode in ("scatter", "dynamic-update-slice") and bool(_INTO_FIRST.search(i.rest))
+
+
 def _kernels(i: Instruction) -> tuple[HloKernel, ...]:
     """The hand-written kernel that an instruction is, if it is one."""
     if i.opcode != "custom-call" or _KERNEL not in i.rest or i.estimated_cycles is not None:
         return ()
-    return (HloKernel(tuple(reversed(_CALLED_IN.findall(i.op_name))), 2 * bytes_of(i.shape)),)
+    own = i.name.startswith(_RAGGED) and not i.name.startswith(_RAGGED_METADATA)
+    called_in = tuple(reversed(_CALLED_IN.findall(i.op_name)))
+    return (HloKernel(called_in, 2 * bytes_of(i.shape), scope=i.op_name.rpartition("/")[0] if own else ""),)
 
 
 def _unknown(name: str) -> HloTotals:

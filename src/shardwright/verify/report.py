@@ -8,7 +8,8 @@ from typing import Any
 
 from shardwright.verify.messages import Involuntary
 
-_ESTIMATED = ("peak_bytes", "step_seconds", "compute_seconds", "comm_seconds")
+_ON_HOST = ("host_bytes", "transfer_seconds", "exposed_transfer_seconds")
+_ESTIMATED = ("peak_bytes", "step_seconds", "compute_seconds", "comm_seconds", *_ON_HOST)
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,14 @@ class CompilerVerdict(Verdict):
         fits: Whether it fits into what a device may hold, the limit that was asked for; None where nobody said.
         peak_bytes: The most that one device holds at a time: arguments, results, temporaries.
         limit_bytes: What a device has.
-        step_seconds: ``compute_seconds`` and ``comm_seconds`` one after the other; None where one is not known.
+        step_seconds: ``compute_seconds``, ``comm_seconds`` and ``exposed_transfer_seconds`` one after the other; None
+            where one is not known.
         compute_seconds: The compiler's own cycles (TPU only), and ``kernel_seconds``.
         kernel_seconds: Of the Pallas kernels in it, by the plan's estimate: the compiler has no cycles for them.
         comm_seconds: The compiled program's collectives on the device's links.
+        host_bytes: What one device keeps on the host: arguments, results, temporaries.
+        transfer_seconds: The compiled program's moves between the memories of host and device, on the device's link.
+        exposed_transfer_seconds: What of them its schedule has no other work beside (TPU only).
         collectives: Every collective of the compiled program.
         counts: How many collectives run, by kind.
         bytes: What each device sends in them, by kind.
@@ -90,6 +95,9 @@ class CompilerVerdict(Verdict):
     compute_seconds: float | None = None
     kernel_seconds: float | None = None
     comm_seconds: float | None = None
+    host_bytes: int | None = None
+    transfer_seconds: float | None = None
+    exposed_transfer_seconds: float | None = None
     collectives: tuple[CompiledCollective, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     bytes: Mapping[str, float] = field(default_factory=dict)
@@ -128,7 +136,12 @@ class CompilerVerdict(Verdict):
             ("step_seconds", "step", _ms),
             ("compute_seconds", "compute", _ms),
             ("comm_seconds", "communication", _ms),
+            ("host_bytes", "on the host", _gib),
+            ("transfer_seconds", "transfers", _ms),
+            ("exposed_transfer_seconds", "not hidden", _ms),
         ):
+            if name in _ON_HOST and not (self.host_bytes or self.estimate.get("host_bytes")):
+                continue
             value, guess, ratio = getattr(self, name), self.estimate.get(name), self.ratios.get(name)
             if value is not None:
                 beside = f"estimated {shown(guess)}" if guess is not None else ""
