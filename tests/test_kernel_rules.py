@@ -348,6 +348,28 @@ def test_rows_of_an_array_that_every_step_has_whole():
     assert splits(op)[1] == [(0, 1), (1, 1), (2, 1)]
 
 
+def test_rows_of_a_result_that_every_step_has_whole():
+    def body(x_ref, out_ref):
+        i, j = pl.program_id(0), pl.program_id(1)
+
+        @pl.when(j == 0)
+        def _():
+            out_ref[i] = jnp.zeros((128,), jnp.float32)
+
+        out_ref[i] += x_ref[...].sum(0)
+
+    def fn(x):
+        ins, outs = [((8, 128), lambda i, j: (i, j))], [((4, 128), lambda *_: (0, 0))]
+        return call(body, (4, 2), ins, outs, [jax.ShapeDtypeStruct((4, 128), x.dtype)])(x)[0]
+
+    (op,) = kernel_ops(fn, f32(32, 256))
+    assert splits(op) == {0: [(0, 0), (1, 0)]}
+    plan = sw.evaluate(fn, f32(32, 256), mesh={"a": 4}, device="tpu-v5e", decisions=[("a", "x[0]")])
+    assert "tensor<8x256xf32>" in regions(plan)[0]
+    (x,) = inputs(f32(32, 256))
+    np.testing.assert_allclose(plan.jit()(x), x.reshape(4, 8, 2, 128).sum((1, 2)), rtol=1e-4, atol=1e-5)
+
+
 def test_paged_attention_stays_whole():
     pages, lengths = f32(2, 16, 8, 128), jax.ShapeDtypeStruct((4,), I32)
     fn = partial(paged_attention, pages_per_compute_block=2)
