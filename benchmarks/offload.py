@@ -166,7 +166,7 @@ def compiled(plan: sw.Plan, keep: Path | None) -> dict[str, Any]:
     print(verdict, flush=True)
     names = ("fits", "peak_bytes", "host_bytes", "compute_seconds", "comm_seconds", "step_seconds", "compile_seconds")
     figures = {name: getattr(verdict, name) for name in (*names, "transfer_seconds", "exposed_transfer_seconds")}
-    return {**figures, "message": verdict.message, "jax": jax.__version__}
+    return {**figures, "message": verdict.message, "memory": verdict.figures.get("memory"), "jax": jax.__version__}
 
 
 def table(rows: dict[str, dict[str, Any]]) -> list[str]:
