@@ -11,6 +11,7 @@ each layer) on 64 sequences of 2,048 tokens, for 16 TPU v5e. What lies on the ho
 - *more activations*: with it the output of each layer's attention, which is then not computed again;
 - *moments*: Adam's two moments of each parameter are arguments and results on the host, moved to the device for the
   update and back;
+- *moments, behind a barrier*: the same, with an `optimization_barrier` that has them wait for the gradients;
 - *moments, layer by layer*: the same, but those of the layers are moved and updated in a loop over the layers.
 
 The compiler's bytes are those of its own account (`memory_analysis`): its peak of a device, and its arguments, results
@@ -74,6 +75,7 @@ def cases() -> list[Case]:
         Case("activations", inputs, "", *fsdp),
         Case("more activations", more, "", *fsdp),
         Case("moments", (), "moved", *fsdp),
+        Case("moments, behind a barrier", (), "barred", *fsdp),
         Case("moments, layer by layer", (), "by layer", *fsdp),
         Case("both, layer by layer", inputs, "by layer", *fsdp),
         Case("nothing", (), "", *mixed),
@@ -142,7 +144,9 @@ def build(sizes: GptSizes, names: Sequence[str], moments: str) -> tuple[Any, tup
         params, opt, step = state["params"], state["opt"], state["step"]
         if not moments:
             params, opt = adam.update(params, opt, step, grads)
-        elif moments == "moved":
+        elif moments != "by layer":
+            if moments == "barred":
+                opt, grads = jax.lax.optimization_barrier((opt, grads))
             params, opt = moved_update(params, opt, step, grads)
         else:
             params, opt = update_by_layer(params, opt, step, grads)
