@@ -75,12 +75,15 @@ def at_edge(task: Task, traced: Traced, changed: Dimension | None, part: float, 
     device, shape = PRESETS[DEVICE], mesh_shape(task.mesh)
     limit_bytes = int(part * device.usable_bytes)
 
+    def at_size(size: int | None) -> Traced:
+        if size is None or changed is None or size == changed.size:
+            return traced
+        sizes = changed.scaled(size)
+        assert sizes is not None
+        return traced.again(shapes=traced.resized(sizes))
+
     def plan_at(size: int | None) -> sw.Plan:
-        at = traced
-        if size is not None and changed is not None and size != changed.size:
-            sizes = changed.scaled(size)
-            assert sizes is not None
-            at = traced.again(shapes=traced.resized(sizes))
+        at = at_size(size)
         costs, outcome = Wish(device, limit_bytes).search(at, shape, simulations=_SIMULATIONS)
         return at.plan_of(shape, device, device.usable_bytes, outcome.simple, costs=costs, search=outcome.search)
 
@@ -101,7 +104,27 @@ def at_edge(task: Task, traced: Traced, changed: Dimension | None, part: float, 
         "compiled_fits": verdict.fits,
         "message": verdict.message,
         "compile_seconds": time.perf_counter() - start,
+        "asked": asked(task, at_size(size), plan.memory_bytes),
     }
+
+
+def asked(task: Task, traced: Traced, limit_bytes: int) -> dict[str, Any]:
+    """What ``sw.partition`` says of the program under this limit, where it may ask the compiler."""
+    try:
+        plan = sw.partition(
+            traced.fn,
+            *traced.lowering.shapes,
+            mesh=task.mesh,
+            device=DEVICE,
+            memory=limit_bytes,
+            donate=traced.donate,
+            simulations=_SIMULATIONS,
+            progress=False,
+            ask_compiler=True,
+        )
+    except sw.InfeasibleError as error:
+        return {"fits": False, "message": str(error).splitlines()[0]}
+    return {"fits": plan.fits, "compiled_bytes": plan.verdict.peak_bytes if plan.verdict else None}
 
 
 def sized(plan_at: Callable[[int], sw.Plan], given: int, devices: int, limit_bytes: int) -> tuple[int, sw.Plan]:

@@ -60,7 +60,7 @@ def measured(rows: Sequence[Row]) -> dict[str, Margin]:
         of = [row for row in rows if kind(row) == name]
         enough = len(set(map(program, of))) >= FEWEST
         ratios = [rest(row) for row in (of if enough else rows)]
-        low, high = min(1.0, *ratios) / WIDER, max(1.0, *ratios) * WIDER
+        low, high = min((1.0, *ratios)) / WIDER, max((1.0, *ratios)) * WIDER
         found[name] = Margin(round(low, 2), round(high, 2), len(of), len({program(row) for row in of}))
     return found
 
@@ -139,12 +139,22 @@ def _judgements(rows: Sequence[Row], margins: dict[str, Margin]) -> list[str]:
         unknown = f"{count['nobody knows', True]} taken, {count['nobody knows', False]} refused"
         right = f"{count['fits', True]} | {count['too large', False]}"
         lines.append(f"| {name} | {wrong} | {right} | {unknown} |")
-    lines += [
-        "",
-        "In the last row each program is judged by margins that were measured on others. Where the compiler is",
-        "installed it is asked about what nobody knows, and its word is the answer.",
-    ]
+    lines += ["", "In the last row each program is judged by margins that were measured on others.", *_asked(rows)]
     return lines
+
+
+def _asked(rows: Sequence[Row]) -> list[str]:
+    """What ``sw.partition`` said where it could ask the compiler, which had been given the plan of the row as well."""
+    said = Counter((_WORDS[row["asked"]["fits"]], taken(row)) for row in rows if "asked" in row)
+    if not said:
+        return []
+    fits, unknown = (said[word, True] + said[word, False] for word in ("fits", "nobody knows"))
+    return [
+        f"Where the compiler is installed it is asked. `sw.partition` under the same limits, for {said.total()} of the",
+        f"plans, returned a plan that fits by the compiler's word {fits} times ({said['fits', False]} times where the",
+        f"plan of the row is refused), refused {said['too large', False]} times where the compiler refuses the plan of",
+        f"the row as well and {said['too large', True]} times where it takes it, and could not tell {unknown} times.",
+    ]
 
 
 def _margins(margins: dict[str, Margin]) -> list[str]:

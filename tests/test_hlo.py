@@ -2,7 +2,9 @@
 
 import pytest
 
+from shardwright.devices.targets import parse_target
 from shardwright.ir.program import Source
+from shardwright.verify.figures import program_figures
 from shardwright.verify.groups import Span, permuted_pairs, permuted_span, replica_groups, span
 from shardwright.verify.hlo import bits_of, bytes_of, parse_hlo, parse_instruction
 from shardwright.verify.hlo_totals import hlo_totals
@@ -47,6 +49,41 @@ def test_an_instruction_is_taken_apart():
 def test_the_largest_number_is_no_estimate():
     i = parse_instruction(f"  %f = f32[8]{{0}} fusion(%a), calls=%c, {cycles(2**63 - 1)}")
     assert i.estimated_cycles is None
+
+
+def test_a_kernel_that_is_printed_over_several_lines_is_one_instruction():
+    text = entry(
+        '%k = (bf16[4,8]{1,0}, f32[4]{0}) custom-call(%p), custom_call_target="tpu_custom_call", '
+        'frontend_attributes={kernel_metadata={\n"xprof_metadata":"{\\"block_q\\": 512}"\n}}, '
+        'metadata={op_name="jit(call)/jit(step)/while/body/jit(flash)/pallas_call/jit(fwd_kernel)/pallas_call"}',
+        f"ROOT %f = f32[8]{{0}} fusion(%p), calls=%c, {cycles(70)}",
+    )
+    found = totals(text)
+    assert found.cycles == 70 and not found.unestimated_bytes
+    (kernel,) = found.kernels
+    assert kernel.called_in[:2] == ("fwd_kernel", "flash")
+    assert (kernel.bytes, kernel.times) == (2 * (64 + 16), 1)
+
+
+def test_kernels_take_what_is_known_of_them_and_else_move_their_results():
+    line = (
+        '%{0} = f32[1024,1024]{{1,0}} custom-call(%p), custom_call_target="tpu_custom_call", '
+        'metadata={{op_name="jit(step)/jit({0})/pallas_call"}}'
+    )
+    program = parse_hlo(entry(line.format("known"), line.format("other")))
+    target = parse_target("tpu:v5e:2x4")
+    ragged = line.format("ragged-dot-none").replace(
+        "jit(ragged-dot-none)/pallas_call", "while/ragged_dot/ragged-dot-none"
+    )
+    made = parse_hlo(entry(ragged))
+    assert program_figures(made, {"data": 8}, target, {"other/while/ragged_dot": 1.0})["kernel_seconds"] == 0.0
+    assert program_figures(made, {"data": 8}, target, {"jit(step)/while/ragged_dot": 0.5})["kernel_seconds"] == 0.5
+    figures = program_figures(program, {"data": 8}, target, {"known": 0.25})
+    assert figures["kernel_seconds"] == 0.25
+    assert figures["compute_seconds"] == 0.25 + 2 * 2**22 / target.device.memory_bytes_per_second
+    assert (
+        program_figures(parse_hlo(entry("%a = f32[8]{0} add(%p, %p)")), {"data": 8}, target)["kernel_seconds"] is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,7 +294,21 @@ def test_work_without_an_estimate_is_counted_in_bytes():
         )
     )
     assert found.cycles == 0
-    assert found.unestimated_bytes == 2 * 4 * (8 + 4 + 2)
+    assert found.unestimated_bytes == 2 * 4 * (8 + 4)
+    assert [kernel.bytes for kernel in found.kernels] == [2 * 4 * 2]
+
+
+def test_a_scatter_into_its_operand_moves_what_it_writes():
+    fused = (
+        "%fused (a: f32[1024], b: s32[2], c: f32[2]) -> f32[1024] {\n  %a = f32[1024]{0} parameter(0)\n"
+        "  %b = s32[2]{0} parameter(1)\n  %c = f32[2]{0} parameter(2)\n"
+        "  ROOT %s = f32[1024]{0} scatter(%a, %b, %c), to_apply=%add\n}\n"
+    )
+    lines = ["%p = f32[1024]{0} parameter(0)", "%i = s32[2]{0} parameter(1)", "%u = f32[2]{0} parameter(2)"]
+    fusion = "ROOT %f = f32[1024]{0} fusion(%p, %i, %u), kind=kCustom, calls=%fused"
+    own = ', backend_config={"aliasing_operands":{"lists":[{"indices":["0","3"]}]}}'
+    assert totals(entry(*lines, fusion, before=fused)).unestimated_bytes == 2 * 4 * 1024
+    assert totals(entry(*lines, fusion + own, before=fused)).unestimated_bytes == 2 * (8 + 8)
 
 
 # Collectives: what each of 8 devices sends. The operand has 16 x 128 x 4 = 8192 bytes.

@@ -336,3 +336,22 @@ def test_a_convolution_whose_window_is_turned_around(tmp_path, dimension, stride
         return lax.conv_general_dilated(x, w[::-1], (stride,), pads, dimension_numbers=("NHC", "HIO", "NHC"))
 
     assert max(differences(turned, module.args, plan)) < 1e-5
+
+
+LOOKED_UP = (f32(6, 2, 4), i32(6), i32(6))
+
+
+def looked_up(x, rows, columns):
+    found = jnp.tanh(x)[rows, columns]
+    return found @ found.T
+
+
+def test_partial_sums_of_a_gather_are_not_scattered_unevenly():
+    plan = sw.evaluate(
+        looked_up,
+        *LOOKED_UP,
+        mesh={"a": 2, "b": 2, "c": 2},
+        decisions=[("a", "rows[0]"), ("b", "rows[0]"), ("b", "x[1]"), ("c", "x[2]")],
+    )
+    assert plan.partitioned.padded
+    assert max(differences(looked_up, LOOKED_UP, plan)) < 1e-5

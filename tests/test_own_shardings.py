@@ -150,6 +150,18 @@ def test_what_a_constraint_costs_is_told():
     assert dropped.own_shardings == () and "Keeps" not in str(dropped)
 
 
+def test_what_is_pinned_stays_without_a_constraint_too():
+    def fn(x, w):
+        return jnp.sum(jnp.tanh(constrain(x @ w, on(P("data", None)))))
+
+    args = f32(8192, 1024), f32(1024, 8192)
+    free = sw.partition(fn, *args, mesh=MESH, device="tpu-v5e")
+    plan = sw.partition(fn, *args, mesh=MESH, device="tpu-v5e", replicate=("data", "model"))
+    whole = sw.evaluate(lambda x, w: jnp.sum(jnp.tanh(x @ w)), *args, mesh=MESH, device="tpu-v5e", decisions=[])
+    assert plan.cost_without_own.step_seconds == pytest.approx(whole.estimate.step_seconds, rel=0.01)
+    assert free.cost_without_own.step_seconds < 0.5 * whole.estimate.step_seconds
+
+
 def test_an_open_dimension_is_decided_by_the_search():
     def fn(x, w, v):
         return constrain(x @ w, on(P("data", P.UNCONSTRAINED))) @ v
@@ -386,4 +398,17 @@ def test_axes_in_another_order_than_the_meshs_are_obeyed():
     x = jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=on(P(("model", "data"))))
     plan = sw.partition(fn, W, x, device="tpu-v5e")
     assert plan.in_specs[1] == P(("model", "data"))
+    assert not [c for c in plan.collectives if c.kind == "collective-permute"]
+    assert plan.verify("shardy").ok
     np.testing.assert_allclose(plan.jit()(*inputs()), jax.jit(fn)(*inputs()), rtol=2e-5, atol=2e-5)
+
+
+def test_most_of_what_is_split_over_several_axes_says_in_which_order():
+    def fn(w, x):
+        h = constrain(jnp.tanh(x), on(P(("model", "data"), None)))
+        return h, constrain(jnp.tanh(w[0]), on(P(("data", "model"))))
+
+    plan = sw.evaluate(fn, W, X, device="tpu-v5e")
+    assert plan.partitioned.mesh.order == (1, 0)
+    assert plan.partitioned.mesh == sw.evaluate(named, W, X, device="tpu-v5e").partitioned.mesh
+    assert plan.verify("run").ok

@@ -25,12 +25,15 @@ from benchmarks.programs import PROGRAMS
 from benchmarks.programs.page import BY_HAND, page
 
 
-def run(name: str, limit_seconds: float) -> dict[str, Any]:
-    """What is known of a program, however its process ended."""
+def run(name: str, limit_seconds: float, before: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a program, however its process ended; ``before`` is what was known of it."""
     command = [sys.executable, "-m", "benchmarks.programs.one", name]
     started = time.perf_counter()
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=limit_seconds, check=False)
+        known_before = json.dumps(before)
+        ended = subprocess.run(
+            command, input=known_before, capture_output=True, text=True, timeout=limit_seconds, check=False
+        )
         said, ending = ended.stdout, {} if ended.returncode == 0 else {"error": f"it ended with {ended.returncode}"}
     except subprocess.TimeoutExpired as late:
         said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
@@ -50,7 +53,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, required=True, help="a file of results, one line of JSON a program")
     parser.add_argument("--only", default="", help=f"programs, separated by commas: {', '.join(PROGRAMS)}")
-    parser.add_argument("--again", action="store_true", help="also those that are in the file already")
+    parser.add_argument(
+        "--again", action="store_true", help="also those in the file; what compiles the same does not again"
+    )
     parser.add_argument("--limit", type=float, default=3600, help="seconds for each program")
     parser.add_argument("--no-run", action="store_true")
     parser.add_argument("--write", type=Path, help="the page with the tables")
@@ -60,7 +65,7 @@ def main() -> None:
         parser.error(f"there is no {unknown[0]!r}; there are {', '.join(PROGRAMS)}")
     for name in () if options.no_run else names:
         if options.again or name not in read(options.rows):
-            row = run(name, options.limit)
+            row = run(name, options.limit, read(options.rows).get(name, {}))
             with options.rows.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(name, f"{row['seconds']:.0f} s", row.get("error", ""), file=sys.stderr, flush=True)

@@ -48,7 +48,7 @@ class Sizes:
         return math.ceil(self.top * self.sequence * self.capacity_factor / self.experts)
 
 
-MIDDLE = Sizes(1, 2, 2048, 16, 512, 256, 64, 64, 64, 6144, 1024, 32, 4, 1.25, 32768, 32, 1024)
+MIDDLE = Sizes(2, 2, 1024, 16, 256, 128, 64, 32, 64, 2560, 256, 256, 8, 1.25, 16384, 32, 512)
 SMALL = Sizes(1, 2, 32, 4, 16, 16, 8, 8, 8, 64, 16, 8, 2, 2.0, 64, 8, 16, jnp.float32)
 SCALES = {
     "real": (Sizes(), {"data": 32, "model": 16}, "tpu-v5p"),

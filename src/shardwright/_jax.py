@@ -9,8 +9,9 @@
 - ``jax._src.mesh.thread_resources``: the mesh of a ``with mesh:`` around the caller, which has no public way to ask.
 - ``Traced.jaxpr``, and of its only equation ``params["in_shardings"]`` and ``["jaxpr"]``: the shardings that a function
   was jitted with; and the types of its results, which alone tell on every platform what lies on the host.
-- ``jax._src.shard_map.shard_map_p.bind`` and ``jax._src.config.auto_pcast``: the place where every ``shard_map`` passes
-  with its function still a function, which alone can be traced on other shapes; and a way to trace apart from caches.
+- ``jax._src.shard_map.shard_map_p.bind``, ``jax._src.config.auto_pcast`` and ``.jax_xla_profile_version``: the place
+  where every ``shard_map`` passes with its function still a function, which alone can be traced on other shapes, there
+  without casts along axes; and a way to trace apart from caches.
 - ``jax.jit(f)._jit_info.static_argnames``: which arguments a function was jitted with as static; there is no public way
   to ask, and traced, they fail in the user's code. Where it is missing, none are static but those that the user names.
 - ``Lowered._lowering._hlo``: the module that a lowering compiles. A program that calls back into Python cannot be
@@ -18,8 +19,11 @@
 - ``jax._src.interpreters.mlir._lowerings`` and the parameters of ``pallas_call`` with its grid and block mappings: a
   kernel says by them how it may be split, but not in the module, where it is bytes. It stands there by number instead,
   until it is known on which part of its grid each device runs it; then it is bound again with that grid.
-- ``jax._src.core.ShapedArray``: the type of an argument that lies in the host's memory; a ``jax.ShapeDtypeStruct`` can
-  only tell by a sharding on some mesh, which the program would be held to.
+- ``jax._src.custom_partitioning.custom_partitioning_p`` and its parameters, how JAX writes its ``sharding_rule`` down,
+  and ``jax._src.dispatch.prim_requires_devices_during_lowering``, by which it asks for devices: without these JAX puts
+  the function in the place of its call, and the rule is lost. It stands there by number, too, until its ``partition``
+  can be asked what each device runs.
+- ``jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version``: attention by cuDNN cannot be traced without one.
 - ``Lowered.compiler_ir``: public, but it hands out the module that JAX keeps in its own lowering cache, hence
   ``copy_of``.
 
@@ -39,15 +43,20 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jaxlib
+from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxlib.version import __version__ as _jaxlib_version
 
-from shardwright._kernel import TARGET, Block, Kernel
+from shardwright import _function
+from shardwright._function import Function
+from shardwright._kernel import TARGET, Kernel
+from shardwright._kernel_code import CUDNN_PRODUCTS, open_jaxpr, read_kernel, work_of
+from shardwright._kernel_parts import part_params
 from shardwright.errors import ModuleError, UnsupportedJaxError
 
 TESTED = ("0.10.2", "0.12.0.1")
@@ -63,6 +72,9 @@ def _unsupported(missing: str) -> UnsupportedJaxError:
 try:
     from jax._src import config as _config
     from jax._src import core as _core
+    from jax._src import custom_partitioning as _custom_partitioning
+    from jax._src import custom_partitioning_sharding_rule as _sharding_rule
+    from jax._src import dispatch as _dispatch
     from jax._src import mesh as _mesh
     from jax._src import shard_map as _shard_map
     from jax._src.export import _export
@@ -73,28 +85,36 @@ try:
     _make_context = _jax_mlir.make_ir_context
     _export._module_to_bytecode  # noqa: B018 (is it there?)
     _mesh.thread_resources.env.physical_mesh  # noqa: B018
-    _config.auto_pcast, _shard_map.shard_map_p  # noqa: B018
-    _jax_mlir._lowerings, _jax_mlir.aval_to_ir_type  # noqa: B018
+    _config.auto_pcast, _config.jax_xla_profile_version, _shard_map.shard_map_p  # noqa: B018
+    _jax_mlir._lowerings, _jax_mlir.aval_to_ir_type, _jax_mlir.lower_fun  # noqa: B018
+    _dispatch.prim_requires_devices_during_lowering  # noqa: B018
+    _custom_partitioning.custom_partitioning_p, _sharding_rule.sdy_sharding_rule_to_mlir  # noqa: B018
     _core.ShapedArray, jax.memory.Space.Host  # noqa: B018
 except (ImportError, AttributeError) as error:
     raise _unsupported(str(error)) from error
 
 __all__ = [
     "BYTECODE",
+    "FUNCTION_MARK",
     "MARK",
+    "FunctionCall",
     "PallasCall",
     "ambient_mesh",
     "artifact_version",
     "bytecode",
     "chlo",
     "copy_of",
+    "cudnn_assumed",
+    "functions_marked",
     "host_shape",
     "installed_package_folders",
     "ir",
     "is_jitted",
     "kept_arguments",
     "kernels_marked",
+    "lowered_function",
     "lowered_kernel",
+    "lowered_part",
     "own_shardings",
     "parse_module",
     "populate_rules",
@@ -113,6 +133,10 @@ __all__ = [
 
 MARK = "shardwright.kernel"
 """Attribute with the number of the kernel that a custom call stands for."""
+FUNCTION_MARK = "shardwright.function"
+"""Attribute with the number of the function that a custom call stands for."""
+_CUDNN_VERSION = 91000
+"""9.10, the first that has all that JAX asks for by version."""
 BYTECODE = b"ML\xefR"
 """What MLIR's bytecode begins with."""
 _ARTIFACT = re.compile(rb"ML\xefR.{1,2}StableHLO_v(\d+\.\d+\.\d+)\0", re.DOTALL)
@@ -193,8 +217,9 @@ def ambient_mesh() -> AbstractMesh | None:
 def regions_replaced(replace: Callable[..., Any]) -> Iterator[None]:
     """Have ``replace`` called for each ``shard_map`` that is traced, with what it is given: see ``frontend/opened.py``.
 
-    Where it raises ``NameError``, because the region names an axis, the region stays. Functions that were jitted inside
-    are traced anew, and what comes of it is not kept for others: ``auto_pcast`` is part of the key of JAX's caches.
+    Where that fails, because the region names an axis, or is the transpose of one that does and says so in its types,
+    the region stays. Functions that were jitted inside are traced anew, and what comes of it is not kept for others:
+    the version of a profile, which below 0 means none, is part of the key of JAX's caches.
     """
     primitive: Any = _shard_map.shard_map_p
 
@@ -204,17 +229,15 @@ def regions_replaced(replace: Callable[..., Any]) -> Iterator[None]:
             return tree.unflatten(), out_specs
 
         if all(isinstance(spec, PartitionSpec) for spec in in_specs):
-            try:
+            # What is the user's own fault comes again below. On blocks, no value varies along an axis.
+            with contextlib.suppress(Exception), _config.auto_pcast(False):
                 return _Unflattened(replace(body, args, dict(mesh.shape), in_specs, newly_manual_axes))
-            except NameError:
-                pass
-        with _config.auto_pcast(True):
-            params |= {"subfuns": subfuns, "mesh": mesh, "in_specs": in_specs, "newly_manual_axes": newly_manual_axes}
-            return type(primitive).bind(primitive, *args, **params)
+        params |= {"subfuns": subfuns, "mesh": mesh, "in_specs": in_specs, "newly_manual_axes": newly_manual_axes}
+        return type(primitive).bind(primitive, *args, **params)
 
     primitive.bind = bind
     try:
-        with _config.auto_pcast(False):
+        with _config.jax_xla_profile_version(-1):
             yield
     finally:
         del primitive.bind
@@ -358,8 +381,8 @@ class PallasCall:
 
 
 @contextlib.contextmanager
-def kernels_marked(found: list[PallasCall], platform: str) -> Iterator[None]:
-    """Have Pallas kernels lowered to custom calls that stand for them by their number in ``found``.
+def kernels_marked(found: list[PallasCall] | None, platform: str) -> Iterator[None]:
+    """Have Pallas kernels lowered to custom calls that stand for them by their number in ``found``, if there is any.
 
     Those in a region that is manual along every axis stay, and so do those that are not Pallas' own to lower: they run
     in a simulator, have effects, or arrays that are no plain ones. On a CPU, which has no kernels, all are interpreted.
@@ -376,9 +399,9 @@ def kernels_marked(found: list[PallasCall], platform: str) -> Iterator[None]:
         if threading.get_ident() != here:
             return entry.rule(ctx, *nodes, **params)
         params = _runnable(params, platform)
-        if not _is_plain(ctx, nodes, params):
+        if found is None or not _is_plain(ctx, nodes, params):
             return entry.rule(ctx, *nodes, **params)
-        found.append(PallasCall(params, tuple(ctx.avals_in), _kernel(params, ctx.avals_in)))
+        found.append(PallasCall(params, tuple(ctx.avals_in), read_kernel(params, ctx.avals_in)))
         types = [_jax_mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
         attributes = {
             MARK: ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(found) - 1),
@@ -394,25 +417,19 @@ def kernels_marked(found: list[PallasCall], platform: str) -> Iterator[None]:
         _jax_mlir._lowerings[primitive] = entry
 
 
-def lowered_kernel(call: PallasCall, parts: Mapping[int, int], platform: str) -> bytes:
-    """The module of a kernel on one device, as MLIR's bytecode; ``parts`` are those of the grid indices it splits."""
-    params = dict(call.params)
-    mapping = params["grid_mapping"]
+def lowered_kernel(
+    call: PallasCall,
+    parts: Mapping[int, int],
+    shapes: Sequence[tuple[int, ...]],
+    sums: frozenset[int],
+    platform: str,
+) -> bytes:
+    """The module of a kernel on one device, as MLIR's bytecode.
 
-    def part(block: Block) -> tuple[int, ...]:
-        return tuple(size // parts.get(k, 1) for size, k in zip(block.shape, block.index, strict=True))
-
-    kernel = call.kernel
-    mappings = tuple(
-        mapped.replace(array_aval=mapped.array_aval.update(shape=part(block), sharding=None))
-        for mapped, block in zip(mapping.block_mappings, kernel.blocks, strict=True)
-    )
-    grid = tuple(size // parts[k] if k in parts else size for k, size in enumerate(mapping.grid))
-    params["grid_mapping"] = replace(mapping, grid=grid, block_mappings=mappings)
-    params["out_avals"] = tuple(
-        aval.update(shape=part(block), sharding=None)
-        for aval, block in zip(params["out_avals"], kernel.results, strict=True)
-    )
+    ``parts`` are those of the grid indices that it splits, ``shapes`` those of local operands and results, ``sums`` the
+    grid indices over which results are added up.
+    """
+    params = part_params(call.params, call.kernel, parts, shapes, sums)
     if params["cost_estimate"] is not None:
         ways = math.prod(parts.values())
         estimate = params["cost_estimate"]
@@ -421,17 +438,18 @@ def lowered_kernel(call: PallasCall, parts: Mapping[int, int], platform: str) ->
             transcendentals=estimate.transcendentals // ways,
             bytes_accessed=estimate.bytes_accessed // ways,
         )
-    count = len(kernel.scalars)
-    operands = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands[:count]]
-    operands += [
-        jax.ShapeDtypeStruct(part(block), aval.dtype)
-        for aval, block in zip(call.operands[count:], kernel.operands, strict=True)
+    operands = [
+        jax.ShapeDtypeStruct(shape, aval.dtype)
+        for aval, shape in zip(call.operands, shapes[: len(call.operands)], strict=True)
     ]
     primitive = sys.modules["jax._src.pallas.pallas_call"].pallas_call_p
-    jitted = jax.jit(lambda *arrays: tuple(primitive.bind(*arrays, **params)), keep_unused=True)
-    # Where a mesh is set, JAX would lower for all of its devices.
-    alone = contextlib.nullcontext() if ambient_mesh() is None else jax.set_mesh(Mesh(jax.devices()[:1], ("device",)))
-    with alone:
+
+    def run(*arrays: Any) -> Any:
+        return tuple(primitive.bind(*arrays, **params))
+
+    run.__name__ = run.__qualname__ = call.kernel.name  # by which it can be told in a compiled program
+    jitted = jax.jit(run, keep_unused=True)
+    with _alone():
         lowered = jitted.trace(*operands).lower(lowering_platforms=(platform,))
         return bytecode(lowered.compiler_ir("stablehlo"))
 
@@ -448,8 +466,8 @@ def _is_plain(ctx: Any, nodes: Sequence[Any], params: Mapping[str, Any]) -> bool
     return (
         isinstance(params["interpret"], bool)
         and not (manual and manual == frozenset(around.mesh.axis_names))
-        and not _open(params["jaxpr"]).constvars
-        and not any(type(effect).__name__ == "DebugEffect" for effect in _open(params["jaxpr"]).effects)
+        and not open_jaxpr(params["jaxpr"]).constvars
+        and not any(type(effect).__name__ == "DebugEffect" for effect in open_jaxpr(params["jaxpr"]).effects)
         and all(isinstance(node, ir.Value) for node in nodes)
         and all(isinstance(aval, jax.core.ShapedArray) and not _is_extended(aval.dtype) for aval in avals)
     )
@@ -459,121 +477,162 @@ def _is_extended(dtype: Any) -> bool:
     return bool(jax.numpy.issubdtype(dtype, jax.dtypes.extended))
 
 
-def _open(jaxpr: Any) -> Any:
-    """A jaxpr without the constants that it may be closed over."""
-    return getattr(jaxpr, "jaxpr", jaxpr)
+@dataclass(frozen=True)
+class FunctionCall:
+    """A function with a rule of its own, as JAX calls it: its parameters and the types of its operands."""
+
+    params: Mapping[str, Any]
+    operands: tuple[Any, ...]
+    function: Function
 
 
-def _kernel(params: Mapping[str, Any], operands: Sequence[Any]) -> Kernel:
-    """What a kernel's parameters say of it."""
-    mapping, body = params["grid_mapping"], _open(params["jaxpr"])
-    blocks = [_block(mapped, len(mapping.grid)) for mapped in mapping.block_mappings]
-    scalars = len(operands) - mapping.num_inputs
-    own = [k for k in range(len(mapping.grid)) if k not in mapping.vmapped_dims]
-    semantics = getattr(params["compiler_params"], "dimension_semantics", None) or ()
-    declared = zip(own, semantics, strict=False)
-    asked, work = _Body(), params["cost_estimate"]
-    asked.look(body, 1)
-    sizes = [size if isinstance(size, int) else 1 for size in mapping.grid]
-    steps = math.prod(sizes)
-    return Kernel(
-        name=params["name"] or body.debug_info.func_name,
-        grid=tuple(sizes),
-        scalars=tuple(tuple(aval.shape) for aval in operands[:scalars]),
-        operands=tuple(blocks[: mapping.num_inputs]),
-        results=tuple(blocks[mapping.num_inputs :]),
-        numbered=frozenset(own[axis] for axis in asked.numbered),
-        carries=bool(mapping.scratch_avals) or asked.has_state,
-        parallel=frozenset(mapping.vmapped_dims) | {k for k, word in declared if "parallel" in str(word).lower()},
-        aliases=tuple((int(operand), int(result)) for operand, result in params["input_output_aliases"]),
-        fixed=_fixed(params),
-        flops=work.flops if work is not None else asked.flops * steps,
-        transcendentals=work.transcendentals if work is not None else asked.transcendentals * steps,
+@contextlib.contextmanager
+def cudnn_assumed(platform: str) -> Iterator[None]:
+    """Have cuDNN's attention traced for a GPU where no cuDNN is installed: all that JAX asks for is its version."""
+    module: Any = sys.modules.get("jax._src.cudnn.fused_attention_stablehlo")
+    if platform != "cuda" or module is None or getattr(module, "cuda_versions", None) is not None:
+        yield
+        return
+    asked, here = module.check_cudnn_version, threading.get_ident()
+    module.check_cudnn_version = lambda: _CUDNN_VERSION if threading.get_ident() == here else asked()
+    try:
+        yield
+    finally:
+        module.check_cudnn_version = asked
+
+
+@contextlib.contextmanager
+def functions_marked(found: list[FunctionCall]) -> Iterator[None]:
+    """Have functions with a ``sharding_rule`` lowered to custom calls that stand for them by number in ``found``.
+
+    Those without one, and those in a region that is manual along any axis, are put in the place of their calls.
+    """
+    primitive: Any = _custom_partitioning.custom_partitioning_p
+    entry = _jax_mlir._lowerings[primitive]
+    here = threading.get_ident()
+
+    def rule(ctx: Any, *nodes: Any, **params: Any) -> Any:
+        if threading.get_ident() != here:
+            return entry.rule(ctx, *nodes, **params)
+        manual: frozenset[str] = getattr(ctx.module_context.axis_context, "manual_axes", frozenset())
+        if params["sharding_rule"] is None or manual or not all(isinstance(node, ir.Value) for node in nodes):
+            inline = jaxpr_as_fun(params["call"])
+            return _jax_mlir.lower_fun(inline, multiple_results=True)(ctx, *nodes)
+        operands = [_jax_mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_in]
+        results = [_jax_mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
+        found.append(FunctionCall(params, tuple(ctx.avals_in), _function_of(params)))
+        attributes = {
+            FUNCTION_MARK: ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(found) - 1),
+            "kernel_name": ir.StringAttr.get(found[-1].function.name),
+            "sdy.sharding_rule": _rule_of(params, operands, results),
+        }
+        call = _jax_mlir.custom_call(
+            _function.TARGET, result_types=results, operands=nodes, extra_attributes=attributes
+        )
+        return call.results
+
+    _jax_mlir._lowerings[primitive] = type(entry)(rule, entry.inline)
+    try:
+        with _without_devices():
+            yield
+    finally:
+        _jax_mlir._lowerings[primitive] = entry
+
+
+@contextlib.contextmanager
+def _without_devices() -> Iterator[None]:
+    """Have functions with a rule of their own lowered for a mesh of no devices; cuDNN's attention is such functions."""
+    registry = _dispatch.prim_requires_devices_during_lowering
+    names = (_custom_partitioning.custom_partitioning_p.name, *CUDNN_PRODUCTS)
+    taken = {primitive for primitive in registry if primitive.name.removesuffix("_wrapper") in names}
+    registry -= taken
+    try:
+        yield
+    finally:
+        registry |= taken
+
+
+def _function_of(params: Mapping[str, Any]) -> Function:
+    jaxpr = open_jaxpr(params["call"])
+    static = tuple(each if isinstance(each, (bool, int, float, str)) else None for each in params["static_args"])
+    return Function(jaxpr.debug_info.func_name, *work_of(jaxpr), static)
+
+
+def _rule_of(params: Mapping[str, Any], operands: list[Any], results: list[Any]) -> Any:
+    """The rule that a function comes with, in Shardy's form."""
+    rule = params["sharding_rule"]
+    if callable(rule):
+        mesh = ambient_mesh() or AbstractMesh((), ())
+        rule = rule(*params["static_args"], mesh, operands, results)
+        sizes: Mapping[str, Any] = {}
+        if isinstance(rule, (list, tuple)) and len(rule) == 2:
+            rule, sizes = rule
+        if isinstance(rule, str):
+            rule = _sharding_rule.str_to_sdy_sharding_rule(rule, **sizes)
+    return _sharding_rule.sdy_sharding_rule_to_mlir(rule, operands, results)
+
+
+def lowered_function(call: FunctionCall, platform: str) -> bytes:
+    """The module of all of a function on one device, as MLIR's bytecode."""
+    inside = jaxpr_as_fun(call.params["call"])
+    jitted = jax.jit(lambda *arrays: tuple(inside(*arrays)), keep_unused=True)
+    operands = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands]
+    with _alone(), kernels_marked(None, platform):
+        return bytecode(jitted.trace(*operands).lower(lowering_platforms=(platform,)).compiler_ir("stablehlo"))
+
+
+@dataclass(frozen=True)
+class Part:
+    """What each device runs of a function, as MLIR's bytecode, and the shardings of operands and results."""
+
+    module: bytes
+    operands: tuple[PartitionSpec, ...]
+    results: tuple[PartitionSpec, ...]
+
+
+def lowered_part(call: FunctionCall, mesh: AbstractMesh, specs: Sequence[PartitionSpec], platform: str) -> Part:
+    """What a function's own ``partition`` has each device run; ``specs`` are of operands, then of results."""
+    params = call.params
+    results = params["call"].out_avals
+    shapes = [
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=NamedSharding(mesh, _full(spec, aval.ndim)))
+        for aval, spec in zip((*call.operands, *results), specs, strict=True)
+    ]
+    count = len(call.operands)
+    in_tree, out_tree = params["in_tree"], params["out_tree"]
+    own_mesh, part, out, into = params["partition"](
+        *params["static_args"], mesh, in_tree.unflatten(shapes[:count]), out_tree.unflatten(shapes[count:])
+    )
+    if dict(own_mesh.shape) != dict(mesh.shape):
+        raise ValueError(f"it asks for the mesh {dict(own_mesh.shape)}")
+    in_specs, out_specs = (
+        tuple(_full(each.spec, aval.ndim) for each, aval in zip(tree.flatten_up_to(given), avals, strict=True))
+        for tree, given, avals in ((in_tree, into, call.operands), (out_tree, out, results))
     )
 
+    def flat(*arrays: Any) -> Any:
+        return tuple(jax.tree.leaves(part(*in_tree.unflatten(arrays))))
 
-def _fixed(params: Mapping[str, Any]) -> str:
-    mapping = params["grid_mapping"]
-    if not all(isinstance(size, int) for size in mapping.grid):
-        return "belongs to a grid whose size is known only when it runs"
-    if mapping.get_grid_indices is not None or mapping.local_grid_env is not None or params["mesh"] is not None:
-        return "belongs to a grid that is mapped to cores by the kernel itself"
-    if any(block.transforms for block in mapping.block_mappings):
-        return "belongs to a kernel whose blocks are stored in another order"
-    return ""
-
-
-def _block(mapped: Any, indices: int) -> Block:
-    """Where the block of an array lies, by its index map."""
-    index_map = _open(mapped.index_map_jaxpr)
-    grid = list(index_map.invars[:indices])
-    touched = {id(var) for equation in index_map.eqns for var in equation.invars}
-    mixed = {k for k, var in enumerate(grid) if id(var) in touched}
-    shape = tuple(mapped.array_aval.shape)
-    sizes, index = [], []
-    kinds = [type(size).__name__ for size in mapped.block_shape]
-    numbers = {id(var): k for k, var in enumerate(grid)}
-    simple = len(index_map.outvars) == len(shape)
-    for d, (kind, size) in enumerate(zip(kinds, mapped.block_shape, strict=True)):
-        sizes.append({"Blocked": getattr(size, "block_size", 0), "Squeezed": 1}.get(kind, 0))
-        k = numbers.get(id(index_map.outvars[d]), -1) if simple else -1
-        if k >= 0 and not sizes[-1]:  # the number of an element, not of a block
-            mixed.add(k)
-        index.append(k if k not in mixed else -1)
-    if not simple:
-        mixed = set(range(indices))
-    return Block(
-        shape,
-        8 * mapped.array_aval.dtype.itemsize,
-        tuple(sizes),
-        tuple(-1 if k in mixed else k for k in index),
-        frozenset(mixed),
-    )
+    flat.__name__ = flat.__qualname__ = call.function.name
+    mapped = jax.shard_map(flat, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    bare = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in call.operands]
+    with jax.sharding.use_abstract_mesh(mesh), kernels_marked(None, platform), _without_devices():
+        traced = jax.jit(mapped, keep_unused=True).trace(*bare)
+        made = [(each.shape, each.dtype) for each in traced.out_info]
+        if made != [(aval.shape, aval.dtype) for aval in results]:
+            raise ValueError(f"its parts make up {made}")
+        module = bytecode(traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo"))
+    return Part(module, in_specs, out_specs)
 
 
-_TRANSCENDENTAL = frozenset(
-    {"exp", "exp2", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "erf", "rsqrt", "sqrt", "pow"}
-)
+def _full(spec: PartitionSpec, rank: int) -> PartitionSpec:
+    """A spec with an entry for every dimension, as JAX's own callbacks get it; these may give it back with more."""
+    entries = list(spec)
+    while len(entries) > rank and entries[-1] is None:
+        entries.pop()
+    return PartitionSpec(*entries, *(None,) * (rank - len(entries)))
 
 
-class _Body:
-    """What a kernel's body asks for, and its work in one step."""
-
-    def __init__(self) -> None:
-        self.numbered: set[int] = set()
-        self.has_state = False
-        self.flops = self.transcendentals = 0
-
-    def look(self, jaxpr: Any, times: int) -> None:
-        for equation in jaxpr.eqns:
-            name, params = equation.primitive.name, equation.params
-            if name in ("program_id", "num_programs"):
-                self.numbered.add(params["axis"])
-            elif name.startswith("prng_"):  # the state of the core's generator goes on from step to step
-                self.has_state = True
-            elif name == "dot_general":
-                (contracted, _), _ = params["dimension_numbers"]
-                depth = math.prod(equation.invars[0].aval.shape[d] for d in contracted)
-                self.flops += times * 2 * depth * math.prod(equation.outvars[0].aval.shape)
-            elif name in _TRANSCENDENTAL:
-                self.transcendentals += times * math.prod(equation.outvars[0].aval.shape)
-            inside = times * params["length"] if name == "scan" else times
-            if name == "cond":
-                self._branches(params["branches"], times)
-                continue
-            for value in params.values():
-                for each in value if isinstance(value, (tuple, list)) else (value,):
-                    if hasattr(_open(each), "eqns"):
-                        self.look(_open(each), inside)
-
-    def _branches(self, branches: Sequence[Any], times: int) -> None:
-        """One of them runs; the one with the most work counts."""
-        most = (0, 0)
-        for branch in branches:
-            other = _Body()
-            other.look(_open(branch), times)
-            self.numbered |= other.numbered
-            self.has_state |= other.has_state
-            most = max(most, (other.flops, other.transcendentals))
-        self.flops += most[0]
-        self.transcendentals += most[1]
+def _alone() -> contextlib.AbstractContextManager[Any]:
+    """Where a mesh is set, JAX would lower for all of its devices."""
+    return contextlib.nullcontext() if ambient_mesh() is None else jax.set_mesh(Mesh(jax.devices()[:1], ("device",)))

@@ -109,8 +109,8 @@ def load(
     found = fingerprint(traced.analysis.program, traced.platform)
     differing = differences(saved.program, found) if saved.program is not None else ""
     try:
-        Machine(saved.device, (mesh_shape(saved.mesh),)).for_program(traced.module.program)
-        plan = plan_pins(traced, mesh_shape(saved.mesh), saved.device, saved.memory_bytes, decisions)
+        machine = Machine(saved.device, (mesh_shape(saved.mesh),)).for_program(traced.module.program)
+        plan = plan_pins(traced, machine.shapes[0], saved.device, saved.memory_bytes, decisions)
     except (PinError, MeshError, DeviceError) as error:
         more = f" ({differing})" if differing else ""
         raise PlanError(

@@ -38,7 +38,7 @@ class Machine:
                     "{'data': 4, 'model': 2}."
                 )
             return self
-        own = MeshShape.of(program.own_mesh)
+        own = MeshShape.of(program.own_mesh, program.axis_order)
         if len(self.shapes) == 1 and self.shapes[0] != own:
             given, have = (mesh.axes for mesh in (self.shapes[0], own))
             raise MeshError(

@@ -107,9 +107,10 @@ def pareto(
     shape = best_shape(wish, traced, machine.shapes, seconds and seconds / 4)
     costs, outcomes = _search(traced, shape, wish, seconds, progress, simulations=simulations, seed=seed)
     first, pinned = outcomes[0].search, outcomes[0].pinned
+    decided = wish.decided(traced, shape)
 
     def plan_of(state: State) -> Plan:
-        return traced.plan_of(shape, found, limit_bytes, state, costs=costs, search=first)
+        return traced.plan_of(shape, found, limit_bytes, state, costs=costs, search=first, decided=decided)
 
     def point(state: State) -> Point:
         cost = costs.evaluate(state)

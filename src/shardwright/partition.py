@@ -113,8 +113,10 @@ def partition(
         }
         shape, costs, outcome, meshes = search_meshes(wish, traced, machine.shapes, seconds, budget)
 
+    known = {"costs": costs, "search": outcome.search, "meshes": meshes, "decided": wish.decided(traced, shape)}
+
     def plan_of(state: State) -> Plan:
-        return traced.plan_of(shape, found, limit_bytes, state, costs=costs, search=outcome.search, meshes=meshes)
+        return traced.plan_of(shape, found, limit_bytes, state, **known)
 
     if outcome.few:
         states = outcome.few if rerank is not None else close_to_best(costs, outcome.few)

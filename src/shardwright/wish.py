@@ -12,10 +12,11 @@ from shardwright._collector import collector_paused
 from shardwright.cost import Cost, CostModel
 from shardwright.devices import Device
 from shardwright.errors import PlanError
+from shardwright.plan.own import Decided
 from shardwright.plan.pins import as_decisions, decided, replicated
 from shardwright.search import Glance, Keepers, Kept, Outcome, find_keepers, find_state
 from shardwright.space import implied_decisions, resolve
-from shardwright.spmd import MeshShape, State
+from shardwright.spmd import Entry, MeshShape, State
 from shardwright.traced import Traced
 
 _SHORT_SECONDS = 2.0
@@ -54,7 +55,7 @@ class Wish:
         ``costs`` are those of an earlier search on this mesh, ``like`` those of one on another.
         """
         pinned, keepers, kept = self._start(traced, mesh)
-        own = self._own(traced, mesh, pinned)
+        own = self._own(traced, mesh, pinned, kept)
         budget["starts"] = (*own, *budget.get("starts", ()))
         with collector_paused():
             costs = costs or CostModel(traced.places, mesh, self.device, pinned.whole, like=like)
@@ -67,20 +68,29 @@ class Wish:
         costs = CostModel(traced.places, mesh, self.device, pinned.whole, like=like)
         return Glance(traced.analysis, costs, pinned, self.limit_bytes, keepers, kept, deadline=deadline)
 
+    def decided(self, traced: Traced, mesh: MeshShape) -> Decided:
+        """What the user's pins amount to on a mesh."""
+        pinned, _, kept = self._start(traced, mesh)
+        return Decided(pinned, kept)
+
     def best_cost(self, traced: Traced, mesh: MeshShape) -> Cost:
         """The cost of what a short search finds."""
         return self.search(traced, mesh, simulations=1, seconds=_SHORT_SECONDS)[1].cost
 
-    def _own(self, traced: Traced, mesh: MeshShape, pinned: State) -> tuple[State, ...]:
-        """The state that the program's own shardings amount to, where it has any."""
+    def _own(self, traced: Traced, mesh: MeshShape, pinned: State, kept: Kept) -> tuple[State, ...]:
+        """The state that the program's own shardings amount to, where it has any, but for what must not be touched."""
         if not traced.module.program.is_sharded:
             return ()
         implied = resolve(traced.analysis, mesh, implied_decisions(traced.analysis, mesh))
-        lists = tuple(
-            (*first, *(entry for entry in entries if entry.group not in {e.group for e in first}))
-            for first, entries in zip(pinned.lists, implied.lists, strict=True)
-        )
-        return (State(lists, pinned.whole),)
+
+        def more(axis: str, first: tuple[Entry, ...], entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+            known = {e.group for e in first}
+            return tuple(
+                e for e in entries if e.group not in known and axis not in kept and (axis, e.group) not in kept
+            )
+
+        lists = zip(mesh.names, pinned.lists, implied.lists, strict=True)
+        return (State(tuple((*first, *more(axis, first, e)) for axis, first, e in lists), pinned.whole),)
 
     def _start(self, traced: Traced, mesh: MeshShape) -> tuple[State, Keepers, Kept]:
         """What is decided already, what the search may keep whole, and what it must not touch."""

@@ -37,10 +37,8 @@ def kernel_notes(program: Program) -> tuple[KernelNote, ...]:
     for op in program.ops:
         if "facts" in op.attributes:
             kernel, read = op.attributes["facts"]
-            split = [k for k, size in enumerate(kernel.grid) if k not in op.rule.whole and size > 1]
-            whole = tuple(
-                (k, reason) for k, reason in obstacles(kernel, read).items() if k not in split and kernel.grid[k] > 1
-            )
+            split = [k for k in range(len(kernel.grid)) if k not in op.rule.whole]
+            whole = tuple((k, reason) for k, reason in obstacles(kernel, read) if k not in split)
             found[kernel.name, str(op.source), tuple(_dimension(kernel, op, k) for k in split), whole] += 1
     return tuple(KernelNote(name, source, count, split, whole) for (name, source, split, whole), count in found.items())
 
@@ -50,7 +48,8 @@ def _dimension(kernel: Kernel, op: Op, k: int) -> str:
     for t, dims in enumerate(op.rule.tensors):
         for d, factors in enumerate(dims):
             if factors[:1] == (k,):
-                count = len(op.operands)
-                name = f"operand {t}" if t < count else f"result {t - count}"
-                return f"dimension {d} of {name} ({kernel.grid[k]} steps)"
+                parts, steps = op.rule.sizes[k], kernel.grid[k]
+                most = "" if parts == steps else f" in {parts} parts"
+                summed = ", added up" if k in op.rule.reduction else ""
+                return f"dimension {d} of {kernel.tensor(t)} ({steps} steps{most}{summed})"
     return f"grid index {k}"

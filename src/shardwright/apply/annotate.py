@@ -61,6 +61,7 @@ def annotate(read: ReadModule, partitioned: Partitioned, *, all_said: bool = Fal
             constrained |= chosen
         else:
             left = len(writer.differing() - constrained)
+        writer.drop_repeated()
         _jax.run_passes(read.module, "func.func(sdy-drop-sharding-rules)")
         read.module.operation.verify()
     return Annotation(len(constrained), on_uses, len(read.program.values), left)
@@ -177,7 +178,9 @@ class _Writer:
                 continue
             for k, v in enumerate(op.results):
                 own = assignment.made(k, self.plan.values[v])
-                if op.kind == "convolution":  # or XLA makes a loop of it, a thin slice of the features at a time
+                # A convolution would become a loop, a thin slice of the features at a time; others would scatter their
+                # partial sums into a split that they are kept from.
+                if op.kind == "convolution" or not self.may_have(op, k, own):
                     own = assignment.results[k]
                 # An op must not be talked into a split that it was kept from, not even for a local slice.
                 guarded = bool(op.rule.records) or op.kind == "convolution"
@@ -195,6 +198,16 @@ class _Writer:
                 self.constrain(v, own, self.plan.values[v])
                 done.add(v)
         return done
+
+    def may_have(self, op: Op, result: int, sharding: Sharding) -> bool:
+        """Whether a sharding of a result splits no factor that the op is kept from splitting, or not so."""
+        rule = op.rule
+        return not rule.records or all(
+            not axes or (factors[:1] and factors[0] not in rule.whole and rule.divisors.get(factors[0], 0) % ways == 0)
+            for axes, ways, factors in zip(
+                sharding, map(self.plan.mesh.ways, sharding), rule.results[result], strict=True
+            )
+        )
 
     def constrain_definition(self, v: int) -> None:
         """Constrain a value where it is defined, for all of its uses."""
@@ -255,6 +268,18 @@ class _Writer:
                 if (actual or ((),) * len(self.program.values[v].shape)) != self.plan.values[v]:
                     wrong.add(v)
         return wrong
+
+    def drop_repeated(self) -> None:
+        """Take out constraints on arguments that say what the argument's own attribute says: XLA would copy them."""
+        arguments = {argument.value for argument in self.program.arguments}
+        for operation, op in zip(self.read.operations, self.program.ops, strict=True):
+            if op.kind != CONSTRAINT or op.operands[0] not in arguments:
+                continue
+            value = operation.operands[0]
+            same = self.plan.values[op.operands[0]] == self.plan.values[op.results[0]]
+            if same and isinstance(value.owner, _jax.ir.Block):
+                operation.results[0].replace_all_uses_with(value)
+                operation.erase()
 
     def first_of(self, wrong: set[int]) -> set[int]:
         """Those whose own operands are right: the others may follow from them."""

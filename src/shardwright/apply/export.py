@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from shardwright import _jax
 from shardwright.apply.annotate import Annotation, annotate
 from shardwright.apply.boundary import write_boundary
+from shardwright.apply.functions import place_functions, whole_functions
 from shardwright.apply.kernels import place_kernels, whole_kernels
 from shardwright.apply.specs import named
 from shardwright.errors import PlanError, TraceError
@@ -99,6 +100,7 @@ def annotated_module(
     if sharded.apart:
         write_boundary(module.module, partitioned)
     place_kernels(module, partitioned, lowering.kernels, platform)
+    place_functions(module, partitioned, lowering.functions, sharded.abstract_mesh, platform)
     all_said = sharded.explicit and sharded.constraints == KEEP
     return lowering, module, partitioned, annotate(module, partitioned, all_said=all_said)
 
@@ -115,7 +117,7 @@ def export_annotated(sharded: Sharded, platform: str) -> tuple[export.Exported, 
         if sharded.apart:
             exported = _wrapper(sharded, lowering, platform, sharded.jit_options, checks)
         else:
-            with sharded.traced_in(), _jax.kernels_marked([], platform):
+            with sharded.traced_in(), _marked(platform):
                 exported = export.export(
                     jax.jit(_once(sharded.fn), **sharded.jit_options), platforms=[platform], disabled_checks=checks
                 )(*bare(lowering.shapes))
@@ -144,12 +146,20 @@ def export_plain(sharded: Sharded, platform: str, checks: Sequence[export.Disabl
     else:
         fn = _once(sharded.fn)
         jitted = jax.jit(fn) if own_mesh(module) is None else jax.jit(fn, **shardings)
-        with sharded.traced_in(), _jax.kernels_marked([], platform):
+        with sharded.traced_in(), _marked(platform):
             exported = export.export(jitted, platforms=[platform], disabled_checks=checks)(*bare(lowering.shapes))
-        if not lowering.kernels:
+        if not lowering.kernels and not lowering.functions:
             return exported
     whole_kernels(module, lowering.kernels, platform)
+    whole_functions(module, lowering.functions, platform)
     return dataclasses.replace(exported, mlir_module_serialized=_jax.serialize(module))
+
+
+@contextmanager
+def _marked(platform: str) -> Iterator[None]:
+    """Kernels and functions lowered to calls that stand for them, where the module is exchanged for another anyway."""
+    with _jax.kernels_marked([], platform), _jax.functions_marked([]), _jax.cudnn_assumed(platform):
+        yield
 
 
 def _once(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,11 +7,13 @@ the axes that split it; where none does, on all of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardwright import _jax
 from shardwright.apply.annotate import sharding_attribute
+from shardwright.apply.device_sums import DeviceSums
 from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule, functions_of, main_of
 from shardwright.ir.given import mesh_symbol
@@ -24,7 +26,7 @@ def place_kernels(read: ReadModule, partitioned: Partitioned, calls: Sequence[_j
     if not calls:
         return
     mesh = partitioned.mesh
-    bodies = _Bodies(read.module, calls, platform)
+    bodies, sums = _Bodies(read.module, calls, platform), DeviceSums(read.module, mesh)
     with read.module.context:
         symbol = mesh_symbol(read.module, mesh.axes, add=True)
         for o, op in enumerate(read.program.ops):
@@ -32,12 +34,18 @@ def place_kernels(read: ReadModule, partitioned: Partitioned, calls: Sequence[_j
                 continue
             assignment = partitioned.assignments[o]
             factors = (-1,) * len(mesh.sizes) if assignment is None else assignment.factors
-            ways = _ways(factors, mesh)
-            body = bodies.of(op.attributes["call"], ways)
-            free = [name for name in mesh.names if name not in _manual_around(read, op)]
-            whole: list[Sharding] = [((),) * len(read.program.values[v].shape) for v in (*op.operands, *op.results)]
+            shapes = [read.program.values[v].shape for v in (*op.operands, *op.results)]
+            whole: list[Sharding] = [((),) * len(shape) for shape in shapes]
             shardings = whole if assignment is None else [*assignment.operands, *assignment.results]
-            read.operations[o] = _region(read.operations[o], body, symbol, mesh.names, free, shardings)
+            local = tuple(
+                tuple(size // mesh.ways(axes) for size, axes in zip(shape, sharding, strict=True))
+                for shape, sharding in zip(shapes, shardings, strict=True)
+            )
+            body = bodies.of(op.attributes["call"], _ways(factors, mesh), local, op.rule.reduction)
+            free = [name for name in mesh.names if name not in manual_around(read, op)]
+            partial = () if assignment is None else assignment.partial
+            add = functools.partial(sums.of, axes=partial)
+            read.operations[o] = _region(read.operations[o], body, symbol, mesh.names, free, shardings, add)
 
 
 def whole_kernels(module: Any, calls: Sequence[_jax.PallasCall], platform: str) -> None:
@@ -53,10 +61,11 @@ def whole_kernels(module: Any, calls: Sequence[_jax.PallasCall], platform: str) 
     _jax.walk(module.operation, visit)
     with module.context:
         for operation in marked:
-            body = bodies.of(_jax.ir.IntegerAttr(operation.attributes[_jax.MARK]).value, {})
+            number = _jax.ir.IntegerAttr(operation.attributes[_jax.MARK]).value
+            body = bodies.of(number, {}, calls[number].kernel.shapes, frozenset())
             with _jax.ir.InsertionPoint(operation), operation.location:
-                call = _call(body, list(operation.operands))
-            _replace(operation, call)
+                call = call_of(body, list(operation.operands))
+            replaced(operation, call)
 
 
 def _ways(factors: Sequence[int], mesh: MeshShape) -> dict[int, int]:
@@ -68,7 +77,7 @@ def _ways(factors: Sequence[int], mesh: MeshShape) -> dict[int, int]:
     return out
 
 
-def _manual_around(read: ReadModule, op: Op) -> frozenset[str]:
+def manual_around(read: ReadModule, op: Op) -> frozenset[str]:
     """The axes along which the region that an op is in is manual already."""
     given = next((own for v in op.results if (own := read.program.values[v].given) is not None), None)
     return frozenset() if given is None else given.local
@@ -81,15 +90,24 @@ class _Bodies:
         self.module, self.calls, self.platform = module, calls, platform
         self.made: dict[tuple[int, tuple[tuple[int, int], ...]], Any] = {}
 
-    def of(self, number: int, ways: Mapping[int, int]) -> Any:
+    def of(self, number: int, ways: Mapping[int, int], shapes: Sequence[tuple[int, ...]], sums: frozenset[int]) -> Any:
+        """The function for a kernel by its number; ``shapes`` are those of local operands and results."""
         key = (number, tuple(sorted(ways.items())))
         if key not in self.made:
-            self.made[key] = self._make(self.calls[number], ways, f"shardwright_kernel_{len(self.made)}")
+            name = f"shardwright_kernel_{len(self.made)}"
+            self.made[key] = self._make(self.calls[number], ways, shapes, sums, name)
         return self.made[key]
 
-    def _make(self, call: _jax.PallasCall, ways: Mapping[int, int], name: str) -> Any:
+    def _make(
+        self,
+        call: _jax.PallasCall,
+        ways: Mapping[int, int],
+        shapes: Sequence[tuple[int, ...]],
+        sums: frozenset[int],
+        name: str,
+    ) -> Any:
         try:
-            data = _jax.lowered_kernel(call, ways, self.platform)
+            data = _jax.lowered_kernel(call, ways, shapes, sums, self.platform)
         except Exception as error:
             reason = str(error).strip().splitlines()
             grid = " × ".join(str(size // ways.get(k, 1)) for k, size in enumerate(call.kernel.grid)) or "one step"
@@ -97,19 +115,23 @@ class _Bodies:
                 f"JAX cannot lower the kernel {call.kernel.name!r} for {self.platform} on a grid of {grid} "
                 f"({reason[0] if reason else type(error).__name__}), so its plan can be read but not run."
             ) from error
-        with self.module.context:
-            lowered = _jax.ir.Module.parse(data).operation
-            functions = functions_of(lowered)
-            main = main_of(lowered)
-            names = {symbol: f"{name}_{symbol}" for symbol in functions}
-            _rename(lowered, names)
-            block = self.module.regions[0].blocks[0]
-            out = None
-            for function in functions.values():
-                copied = function.clone(_jax.ir.InsertionPoint(block))
-                if function == main:
-                    out = copied
-        return out
+        return inserted(self.module, data, name)
+
+
+def inserted(module: Any, data: bytes, name: str) -> Any:
+    """The functions of a lowered module put into another one, where ``name`` begins theirs; returns its main one."""
+    with module.context:
+        lowered = _jax.ir.Module.parse(data).operation
+        functions = functions_of(lowered)
+        main = main_of(lowered)
+        _rename(lowered, {symbol: f"{name}_{symbol}" for symbol in functions})
+        block = module.regions[0].blocks[0]
+        out = None
+        for function in functions.values():
+            copied = function.clone(_jax.ir.InsertionPoint(block))
+            if function == main:
+                out = copied
+    return out
 
 
 def _rename(module: Any, names: Mapping[str, str]) -> None:
@@ -132,15 +154,24 @@ def _rename(module: Any, names: Mapping[str, str]) -> None:
 
 
 def _region(
-    operation: Any, body: Any, symbol: str, names: Sequence[str], free: Sequence[str], shardings: Sequence[Sharding]
+    operation: Any,
+    body: Any,
+    symbol: str,
+    names: Sequence[str],
+    free: Sequence[str],
+    shardings: Sequence[Sharding],
+    add: Callable[[Any], Any],
 ) -> Any:
-    """A custom call replaced by a region, manual along the free axes, that calls a function on local arrays."""
+    """A custom call replaced by a region, manual along the free axes, that calls a function on local arrays.
+
+    ``add`` makes of a result of one device that of all.
+    """
     count = len(operation.operands)
     sdy = _jax.sdy
     attributes = [sharding_attribute(symbol, names, sharding) for sharding in shardings]
     with _jax.ir.InsertionPoint(operation), operation.location:
         if not free:
-            made = _call(body, list(operation.operands))
+            made = call_of(body, list(operation.operands))
         else:
             made = sdy.ManualComputationOp(
                 [value.type for value in operation.results],
@@ -152,15 +183,16 @@ def _region(
             types = _function_type(body).inputs
             block = _jax.ir.Block.create_at_start(made.regions[0], types, [operation.location] * len(types))
             with _jax.ir.InsertionPoint(block):
-                sdy.ReturnOp(list(_call(body, list(block.arguments)).results))
-    return _replace(operation, made)
+                results = zip(call_of(body, list(block.arguments)).results, operation.results, strict=True)
+                sdy.ReturnOp([add(mine) if any(True for _ in value.uses) else mine for mine, value in results])
+    return replaced(operation, made)
 
 
 def _function_type(function: Any) -> Any:
     return _jax.ir.FunctionType(_jax.ir.TypeAttr(function.attributes["function_type"]).value)
 
 
-def _call(function: Any, operands: Sequence[Any]) -> Any:
+def call_of(function: Any, operands: Sequence[Any]) -> Any:
     """A call of a function, where MLIR is inserting."""
     symbol = _jax.ir.StringAttr(function.attributes["sym_name"]).value
     return _jax.ir.Operation.create(
@@ -171,7 +203,8 @@ def _call(function: Any, operands: Sequence[Any]) -> Any:
     )
 
 
-def _replace(operation: Any, made: Any) -> Any:
+def replaced(operation: Any, made: Any) -> Any:
+    """Another operation in the place of one, and that one gone."""
     for old, new in zip(operation.results, made.results, strict=True):
         old.replace_all_uses_with(new)
     operation.erase()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from shardwright.compiler.layouts import ROWS
 from shardwright.compiler.offloading import OFFLOADING
+from shardwright.cost.gathered import TABLE, Laid, taken_apart
 from shardwright.cost.kernels import IN_PLACE, VIEWS, Kernels, done
 from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.ir.program import CONSTRAINT, MANUAL, Op, Program, bits_of, is_elementwise
@@ -47,13 +48,15 @@ class Buffer:
 class Buffers:
     """``held``: arguments, which are there all the time. ``temporary``: the rest, in no order.
 
-    ``relaid``: results of loops that are copied to another layout before the loop and back after it. ``held_on_host``
-    and ``on_host`` are those in the host's memory, which are none of the others.
+    ``relaid``: results of loops that are copied to another layout before the loop and back after it. ``laid``: what is
+    laid out anew for gathers and scatters. ``held_on_host`` and ``on_host`` are those in the host's memory, which are
+    none of the others.
     """
 
     held: tuple[int, ...]
     temporary: tuple[Buffer, ...]
     relaid: tuple[int, ...] = ()
+    laid: tuple[Laid, ...] = ()
     held_on_host: tuple[int, ...] = ()
     on_host: tuple[Buffer, ...] = ()
 
@@ -71,6 +74,7 @@ class _Sharing:
         self.same: dict[int, int] = {}  # a value that lies in another's buffer
         self.nowhere: set[int] = set()  # needs no buffer
         self.relaid: list[int] = []
+        self.laid: list[Laid] = []
         self.contracting = {kernels.at[o] for o, op in enumerate(program.ops) if op.flops}
         self.start = [_start(program, kernels, v) for v in range(len(program.values))]
         self.last_use = self._last_uses()
@@ -133,6 +137,7 @@ class _Sharing:
             tuple(v for v in held if v not in host),
             (*device, *self._pipelined()),
             tuple(v for v in self.relaid if v not in host),
+            (*self.laid, *taken_apart(program)),
             tuple(v for v in held if v in host),
             tuple(buffer for buffer in temporary if buffer.value in host and not self._in_a_stack(buffer.value)),
         )
@@ -317,11 +322,13 @@ class _Sharing:
                 else:
                     until = min((kernels.at[u] for u in program.users[made]), default=kernels.at[o])
                     copies.append(Buffer(made, kernels.at[o], until, Form(rows=rows, copy=True)))
+                self.laid.append(Laid(made, rows, TABLE, o))
         for o, op, rows in outside:
             table = self.home(op.operands[0])
             if op.kind == "gather" and table in self.arguments:
                 until = self.last_use[table] if table in kept else kernels.at[o]
                 copies.append(Buffer(table, kernels.at[o], until, Form(rows=rows, copy=True)))
+                self.laid.append(Laid(table, rows, TABLE, o))
         return in_rows, copies
 
     def _updated(self, v: int) -> set[int]:

@@ -237,7 +237,7 @@ class Classes:
     def border_classes(self) -> Table[BorderClass]:
         """Borders of loops, branches and barriers; a member is the op's number."""
         table: Table[BorderClass] = Table()
-        repeats, free = self.program.repeats.tolist(), self.program.free.tolist()
+        repeats, free = self.program.region_repeats, self.program.free.tolist()
         for o, op in enumerate(self.program.ops):
             if not op.rule.tensors:
                 for a, b in self.program.ties(op):
@@ -245,7 +245,8 @@ class Classes:
                         manual = op.attributes["manual"] if op.kind == MANUAL else frozenset()
                         inside = b if manual and self.program.values[b].op < 0 else a
                         before, after, moved = (self.of_value[v] for v in (a, b, inside))
-                        table.add(BorderClass(before, after, moved, manual, repeats[o]), o)
+                        region = self.program.values[a].region  # what a loop's body returns crosses in every trip
+                        table.add(BorderClass(before, after, moved, manual, repeats[region]), o)
         return table
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from shardwright._function import Function
 from shardwright._kernel import Kernel
 from shardwright.compiler import ragged
 from shardwright.cost.kernels import EXPENSIVE, IN_PLACE, SHAPING
@@ -74,6 +75,8 @@ def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, 
         return 0.0
     if "facts" in op.attributes:
         return kernel_work(op, dtype, factors, mesh, device)[0]
+    if "work" in op.attributes:
+        return function_work(op, dtype, factors, mesh, device)[0]
     ways: dict[int, int] = {}
     for axis, f in enumerate(factors):
         if f >= 0:
@@ -129,6 +132,19 @@ def kernel_work(
         _EXPENSIVE * kernel.transcendentals * part,
         scalars + reads,
         sum([block.transferred_bytes(tuple(grid)) for block in kernel.results]),
+    )
+
+
+def function_work(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, device: Device) -> tuple[float, float]:
+    """Seconds of the matrix unit and the vector unit's instructions of a function whose axes split these factors.
+
+    What it makes on the way is not known to be in memory, so it reads and writes what it is called with.
+    """
+    function: Function = op.attributes["work"]
+    ways = math.prod([mesh.sizes[axis] for axis, f in enumerate(factors) if f >= 0])
+    return (
+        function.flops / ways / (device.flops(dtype) * MATRIX_EFFICIENCY),
+        _EXPENSIVE * function.transcendentals / ways,
     )
 
 

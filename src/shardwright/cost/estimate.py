@@ -249,6 +249,12 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
         entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
         entry[0] += 2
         entry[1] += model.relayout_seconds(c, view)
+    for laid in model.laid:
+        seconds, times = model.laid_work(laid, view).seconds, int(program.repeats[laid.op])
+        if seconds:
+            entry = found[laid.why, program.ops[laid.op].source, "vector", str(program.values[laid.value])]
+            entry[0] += times
+            entry[1] += seconds * times
     costs = [
         KernelCost(kind, source, int(times), seconds, bound, tensor)
         for (kind, source, bound, tensor), (times, seconds) in found.items()
@@ -311,9 +317,13 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
     for buffer in classes.buffers.temporary:
         if buffer.start <= position <= buffer.end:
             size = model.buffer_bytes(buffer, view)
-            what = "copy in rows" if buffer.form.copy else "value" if buffer.form.scale == 1.0 else "converted copy"
+            what = "relaid copy" if buffer.form.copy else "value" if buffer.form.scale == 1.0 else "converted copy"
             if size or not buffer.form.copy:
                 add(program.name_of(buffer.value), what, size)
+    for laid in model.laid:
+        start, end = model.laid_span(laid) if laid.made >= 0 else (1, 0)
+        if start <= position <= end and (copy := model.laid_work(laid, view).copy_bytes):
+            add(program.name_of(laid.value), "relaid copy", copy)
     for u, use in enumerate(classes.use_classes.keys):
         for want, (_, which) in model.wanted(u, view).items():
             for m in classes.use_classes.members[u]:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
-from shardwright.compiler.layouts import ROWS
+from shardwright.compiler.layouts import ROWS, TAKEN_APART
 from shardwright.ir.program import bits_of
 
 
@@ -48,6 +48,56 @@ def row_bytes(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, ro
     size = math.prod(outer) * _tiled(second, minor, tile) * bits_of(dtype) / 8
     least = stored_bytes(shape, dtype, tile)
     return size if least < size < ROWS.most_padding * least else 0.0
+
+
+def row_copy_slots(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, rows: Sequence[int]) -> float:
+    """Slots of the vector unit for a copy of a table in rows; none where there is no such copy."""
+    copy = row_bytes(shape, dtype, tile, rows)
+    return ROWS.copy_slots * (copy + stored_bytes(shape, dtype, tile)) if copy else 0.0
+
+
+def apart_bytes(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, rows: int) -> float:
+    """Bytes of the copy in which the indices of gathered rows are taken apart; none where they lie so anyway."""
+    if tile is None:
+        return 0.0
+    *outer, before, last = [size for d, size in enumerate(shape) if d != rows]
+    element, width, many = bits_of(dtype) / 8, shape[rows], math.prod(outer)
+    by_rows = many * before * _tiled(last, width, tile) * element
+    by_index = many * width * _tiled(before, last, tile) * element
+    if width <= TAKEN_APART.flat_width:
+        return by_index
+    return 0.0 if width % tile[1] == 0 else min(by_rows, by_index)
+
+
+def apart_slots(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, rows: int) -> float:
+    """Slots of the vector unit for the copies by which gathered rows are taken apart, or put together again."""
+    copy, least = apart_bytes(shape, dtype, tile, rows), stored_bytes(shape, dtype, tile)
+    if tile is None or not copy:
+        return 0.0
+    if shape[rows] <= TAKEN_APART.flat_width:
+        return TAKEN_APART.flat_slots * least
+    in_rows = padded(shape[rows], tile[1]) <= ROWS.most_padding * shape[rows]  # as the table does then: no copy
+    return 0.0 if in_rows else ROWS.copy_slots * (least + copy)
+
+
+def apart_work_slots(
+    shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, rows: int, *, spread: bool, moved: bool
+) -> float:
+    """Slots of the vector unit for adding up rows that were taken apart, or for spreading them so.
+
+    What was ``moved`` between devices lies as wastes least.
+    """
+    if tile is None:
+        return 0.0
+    copy, least, known = apart_bytes(shape, dtype, tile, rows), stored_bytes(shape, dtype, tile), TAKEN_APART
+    if moved or shape[rows] > known.flat_width:
+        return (known.spread_slots if spread else known.sum_slots) * (least if moved else copy or least)
+    return (known.flat_spread_slots if spread else known.flat_sum_slots) * copy
+
+
+def apart_move_slots(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, rows: int) -> float:
+    """Slots of the vector unit for bringing what was taken apart, with its padding, to how devices exchange it."""
+    return TAKEN_APART.moved_slots * apart_bytes(shape, dtype, tile, rows)
 
 
 def padded(size: int, multiple: int) -> int:

@@ -25,6 +25,7 @@ from shardwright.cost.families import (
     move_rows,
     total_rows,
 )
+from shardwright.cost.gathered import Laid, LaidWork
 from shardwright.cost.kernel_work import KernelWork, KernelWorks
 from shardwright.cost.op_prices import OpPrices, WorkBySplit
 from shardwright.cost.points import Points, find_points
@@ -97,7 +98,7 @@ class CostModel:
         self.points: Points = find_points(self.classes) if like is None else like.points
         self.at, self.kinds, self.columns = self.points
         self.prices = DevicePrices.of(device, mesh)
-        self.assigner = assigner or Assigner(mesh, self.prices)
+        self.assigner = assigner or Assigner(mesh, self.prices, as_they_lie=places.analysis.program.typed)
         # Into how many parts each factor is split says what is left to do, on any mesh of the same device.
         self._work: WorkBySplit = like._work if like is not None and like.device == device else {}
         self._make_units()
@@ -252,6 +253,19 @@ class CostModel:
     def relayout_seconds(self, value_class: int, view: View) -> float:
         """Of copying a loop's values of a class to another layout and back."""
         return self.units.relayout_seconds(value_class, view)
+
+    @property
+    def laid(self) -> tuple[Laid, ...]:
+        """What is laid out anew for gathers and scatters, on a device that has layouts."""
+        return self.units.laid
+
+    def laid_work(self, laid: Laid, view: View) -> LaidWork:
+        """Of laying a value out anew for a gather or a scatter, once."""
+        return self.units.laid_work(laid, view)
+
+    def laid_span(self, laid: Laid) -> tuple[int, int]:
+        """From when to when the copy of such a value is there."""
+        return self.units.laid_span(laid)
 
     def kernel_work(self, kernel_class: int, view: View) -> KernelWork:
         """What a kernel asks of each unit of the device, once; seconds and memory of moving its results."""

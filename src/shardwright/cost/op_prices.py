@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardwright.cost.classes import Classes
-from shardwright.cost.compute import kernel_work, matrix_seconds, traffic, vector_ops
+from shardwright.cost.compute import function_work, kernel_work, matrix_seconds, traffic, vector_ops
 from shardwright.cost.tensors import Tensors
 from shardwright.cost.views import Seen, View, bits
 from shardwright.devices import Device
@@ -219,6 +219,9 @@ class OpPrices:
         dtype = self.classes.values.keys[(*c.operands, *c.results)[0]].dtype
         if "facts" in op.attributes:
             return OpWork(*kernel_work(op, dtype, a.factors, self.mesh, self.device))
+        if "work" in op.attributes:
+            busy = function_work(op, dtype, a.factors, self.mesh, self.device)
+            return OpWork(*busy, *traffic(op, sizes_in, sizes_out))
         elements = tensors.most_elements(c.operands, a.operands), tensors.most_elements(c.results, a.results)
         return OpWork(
             matrix_seconds(op, dtype, a.factors, self.mesh, self.device) if op.flops else 0.0,

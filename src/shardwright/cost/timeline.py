@@ -67,6 +67,9 @@ def make_timeline(model: CostModel, state: State) -> Timeline:
     spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for buffer in classes.buffers.temporary:
         spans[VALUES].append((buffer.start, buffer.end, model.buffer_bytes(buffer, view)))
+    for laid in model.laid:
+        if laid.made >= 0:
+            spans[VALUES].append((*model.laid_span(laid), int(model.laid_work(laid, view).copy_bytes)))
     for u, use in enumerate(classes.use_classes.keys):
         for want, (_, which) in model.wanted(u, view).items():
             each = int(model.bytes_in(use.value, want))

@@ -14,6 +14,7 @@ from shardwright.cost.buffers import AS_IT_LIES, Form
 from shardwright.cost.classes import Classes
 from shardwright.cost.compute import kernel_seconds, relayout_seconds
 from shardwright.cost.families import NO_PART, Part, Rows, Seconds, Unit
+from shardwright.cost.gathered import Laid, LaidWork, laid_work
 from shardwright.cost.kernel_work import KernelWork, KernelWorks
 from shardwright.cost.layout import stored_bytes
 from shardwright.cost.op_prices import OpPrice, OpPrices
@@ -47,6 +48,7 @@ class Units:
         )
         self.relaid: tuple[int, ...] = classes.buffers.relaid if on.device.tile else ()
         self.transfers = Transfers(classes.program)
+        self.laid: tuple[Laid, ...] = classes.buffers.laid if on.device.tile else ()
         self._uses = [ops.among([o for o, _ in use.uses]) for use in classes.use_classes.keys]
 
     def all(self) -> Iterator[tuple[Iterable[int], Unit]]:
@@ -63,6 +65,8 @@ class Units:
             yield of_class[c], self._buffer(c, form, column)
         for v in self.relaid:
             yield of_class[classes.of_value[v]], self._relayout(classes.of_value[v])
+        for laid in self.laid:
+            yield of_op[classes.of_op[laid.op]], self._laid(laid)
         for k, kernel in enumerate(classes.kernel_classes.keys):
             if self.kernels.works(k):
                 yield chain.from_iterable([of_op[o] for o in kernel.ops]), self._kernel(k)
@@ -82,6 +86,28 @@ class Units:
         sharding = self.tensors.sharding(value_class, view)
         local = self.tensors.local_shape(value_class, sharding)
         return relayout_seconds(local, self.tensors.bytes_in(value_class, sharding), self.on.device)
+
+    def laid_work(self, laid: Laid, view: View) -> LaidWork:
+        """Of laying a value out anew for a gather or a scatter, once."""
+        return self._laid_work(laid, *self._laid_shardings(laid, view))
+
+    def laid_span(self, laid: Laid) -> tuple[int, int]:
+        """From when to when the copy of such a value is there."""
+        at = self.classes.kernels.at
+        return at[laid.made], max(at[laid.made], at[laid.used])
+
+    def _laid_shardings(self, laid: Laid, view: View) -> tuple[Sharding, Sharding]:
+        """How such a value lies in its op, and how it does outside."""
+        op = self.classes.program.ops[laid.op]
+        a = self.ops.price(self.classes.of_op[laid.op], view).assignment
+        number = (*op.operands, *op.results).index(laid.value) if laid.made >= 0 else -1
+        outside = self.tensors.sharding(self.classes.of_value[laid.value], view)
+        return (*a.operands, *a.results)[number] if number >= 0 else outside, outside
+
+    def _laid_work(self, laid: Laid, own: Sharding, outside: Sharding) -> LaidWork:
+        c = self.classes.of_value[laid.value]
+        shapes = self.tensors.local_shape(c, own), self.tensors.local_shape(c, outside)
+        return laid_work(laid, *shapes, self.classes.values.keys[c].dtype, self.on.device)
 
     def wanted(self, use_class: int, view: View) -> Wanted:
         """How a value has to be brought to other shardings for its uses."""
@@ -118,6 +144,22 @@ class Units:
             part = known.get(number)
             if part is None:
                 part = known[number] = Part(self.relayout_seconds(value_class, view))
+            return part
+
+        return price
+
+    def _laid(self, laid: Laid) -> Unit:
+        known: dict[tuple[Sharding, Sharding], Part] = {}
+        repeats = int(self.classes.program.repeats[laid.op])
+        column = coverage(self.points.at, *zip(self.laid_span(laid), strict=True)) if laid.made >= 0 else None
+
+        def price(view: View) -> Part:
+            shardings = self._laid_shardings(laid, view)
+            part = known.get(shardings)
+            if part is None:
+                work = self._laid_work(laid, *shardings)
+                held = ((column, int(work.copy_bytes)),) if column is not None and work.copy_bytes else ()
+                part = known[shardings] = Part(repeats * work.seconds, 0.0, held)
             return part
 
         return price

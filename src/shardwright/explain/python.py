@@ -15,6 +15,7 @@ from shardwright.apply import spec_text
 from shardwright.cost.present import headline
 from shardwright.errors import PlanError
 from shardwright.explain.constraints import Constraint, interior_constraints
+from shardwright.explain.kernels import kernel_comments
 from shardwright.explain.literals import WIDTH, Literals, Node, node_of
 from shardwright.frontend.calls import Positional, positional_call
 from shardwright.frontend.in_place import Updating
@@ -91,7 +92,8 @@ def to_python(plan: Plan, *, constraints: bool = True) -> str:
         body = _like_arguments(plan, jitted, literals, arguments, result)
     adapted = [] if call is None else _by_position(call, function)
     head = [*_head(plan, function, plain), *adapted]
-    return "\n".join([*head, *literals.definitions(), *body, *_inside(plan, constraints)]) + "\n"
+    kernels = kernel_comments(plan, WIDTH + 20)
+    return "\n".join([*head, *literals.definitions(), *body, *kernels, *_inside(plan, constraints)]) + "\n"
 
 
 def _structure(tree: Any) -> Any:

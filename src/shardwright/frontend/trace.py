@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from shardwright import _jax
 from shardwright.devices.find import default_backend
 from shardwright.errors import PlanWarning, TraceError
-from shardwright.frontend import calls, in_place, opened, own_shardings, stablehlo, static
+from shardwright.frontend import calls, in_place, once, opened, own_shardings, stablehlo, static
 from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.memory import host_sharding, kind_on_host, memory_kind_of
 from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
@@ -78,7 +79,8 @@ def read(
     donated = _donated_leaves(donate, lowering.shapes)
     module = _jax.copy_of(lowering.lowered)
     given = own_shardings.settle(module, constraints, [lowering.given[k] for k in kept], planned=lowering.planned)
-    return read_module(
+    read_again = partial(
+        read_module,
         module,
         name=function_name(fn),
         argument_paths=[paths[k] for k in kept],
@@ -92,9 +94,13 @@ def read(
         origin=_definition(fn),
         given_arguments=given,
         kernels=[call.kernel for call in lowering.kernels],
+        functions=[call.function for call in lowering.functions],
         memory_kinds=[lowering.memory_kinds[k] for k in kept],
         result_kinds=lowering.result_kinds,
+        typed=constraints == own_shardings.KEEP and lowering.explicit,
     )
+    found = read_again()
+    return read_again() if once.open_loops(found) else found
 
 
 def _result_paths(lowering: Lowering) -> list[str]:
@@ -128,10 +134,17 @@ class Lowering:
     """Whether it was lowered with shardings that are not the program's own."""
     kernels: tuple[_jax.PallasCall, ...] = ()
     """The Pallas kernels that custom calls in the module stand for, by number."""
+    functions: tuple[_jax.FunctionCall, ...] = ()
+    """The functions with a ``sharding_rule`` that custom calls in the module stand for, by number."""
     memory_kinds: tuple[str | None, ...] = ()
     """Where flat arguments lie if that is on the host, as JAX calls it."""
     result_kinds: tuple[str | None, ...] = ()
     """The same of flat results."""
+
+    @property
+    def explicit(self) -> bool:
+        """Whether types have shardings."""
+        return self.ambient is not None and AxisType.Explicit in self.ambient.axis_types
 
 
 def lowering_platform(name: str) -> str:
@@ -166,11 +179,13 @@ def lower(
     changed: list[Any] = []
     try:
         dropped = constraints == own_shardings.DROP
-        with inside, _jax.regions_replaced(opened.on_blocks) if dropped else nullcontext():
+        replaced = _jax.regions_replaced(opened.on_blocks) if dropped else nullcontext()
+        with inside, replaced, _jax.cudnn_assumed(platform or here):
             jitted = jax.jit(in_place.watched(fn, changed), **jit_options)
             traced = jitted.trace(*bare(shapes, sharded=explicit))
         kernels: list[_jax.PallasCall] = []
-        with _jax.kernels_marked(kernels, platform or here):
+        functions: list[_jax.FunctionCall] = []
+        with _jax.kernels_marked(kernels, platform or here), _jax.functions_marked(functions):
             lowered = traced.lower(lowering_platforms=(platform or here,))
     except Exception as error:
         reason = str(error).strip().splitlines()
@@ -199,6 +214,7 @@ def lower(
         ambient=ambient,
         planned="in_shardings" in jit_options,
         kernels=tuple(kernels),
+        functions=tuple(functions),
         memory_kinds=tuple(
             memory_kind_of(leaf) or kind_on_host(jitted_with)
             for leaf, jitted_with in zip(jax.tree.leaves(shapes), own, strict=True)

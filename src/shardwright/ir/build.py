@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwright import _jax
 from shardwright._collector import collector_paused
+from shardwright._function import Function
 from shardwright._kernel import Kernel
 from shardwright.errors import ModuleError
 from shardwright.ir import given
@@ -66,8 +67,10 @@ def read_module(
     origin: Source | None = None,
     given_arguments: Sequence[Given | None] = (),
     kernels: Sequence[Kernel] = (),
+    functions: Sequence[Function] = (),
     memory_kinds: Sequence[str | None] = (),
     result_kinds: Sequence[str | None] = (),
+    typed: bool = False,
 ) -> ReadModule:
     """Read a module operation (changed in place: Shardy's rules are written on it) into a ``Program``.
 
@@ -76,13 +79,15 @@ def read_module(
     ``user_rules``: sharding rules of custom calls by target name. ``platform``: whose compiler is to have it, if known.
     ``boundary``: files whose frames, and all outside them, are not the user's. ``origin``: where the whole program
     comes from, for ops that have no line of their own. ``given_arguments``: the shardings that arguments have already.
-    ``kernels``: what the Pallas kernels are that custom calls stand for by number. ``memory_kinds`` and
-    ``result_kinds``: where arguments and results lie, as far as that is known beside what the module says.
+    ``kernels`` and ``functions``: what the Pallas kernels, and the functions with a rule of their own, are that custom
+    calls stand for by number. ``memory_kinds`` and ``result_kinds``: where arguments and results lie, as far as that is
+    known beside what the module says. ``typed``: types have shardings, and these are kept.
     """
     _jax.populate_rules(module)
     with module.context, collector_paused():
         mesh = given.own_mesh(module)
-        walk = _Walk(functions_of(module), Sources(boundary), Classes(user_rules or {}, platform, mesh, kernels))
+        classes = Classes(user_rules or {}, platform, mesh, kernels, functions)
+        walk = _Walk(functions_of(module), Sources(boundary), classes)
         main = main_of(module)
         block = body_of(main)
         walk.region(block, op=-1, role="program", caller=origin or Source())
@@ -99,7 +104,9 @@ def read_module(
         raise ModuleError(f"the module's main function has {len(parameters)} arguments, not {len(paths)}.")
     # JAX may lift closed-over arrays into arguments before the user's own.
     paths = [f"constant.{i}" for i in range(extra)] + paths
-    walk.hand_back()
+    walk.hand_back(always=typed)
+    if typed:
+        walk.hand_through()
     gone = {extra + i for i in donated}
     kinds = _memory_kinds(main, "arg_attrs", main_region.parameters, parameters[extra:], memory_kinds)
     out_kinds = _memory_kinds(main, "res_attrs", main_region.results, results, result_kinds)
@@ -118,6 +125,7 @@ def read_module(
         own_mesh=mesh,
         told_result_kinds=tuple(out_kinds.get(v) for v in results),
         one_memory=platform == "cpu",
+        typed=typed,
     )
     _check_size(program)
     program = replace(program, loops=find_loops(program, trip_counts))
@@ -258,10 +266,11 @@ class _Walk:
                 if own is not None:
                     self.values[v] = self.values[v]._replace(given=own._replace(barred=attributes["manual"]))
 
-    def hand_back(self) -> None:
+    def hand_back(self, *, always: bool) -> None:
         """Give what is spread out only to be constrained the constraint's sharding at once, as Shardy does.
 
-        It is then made so, from less, and not in another sharding that has to be left again.
+        It is then made so, from less, and not in another sharding that has to be left again. ``always``: and whatever
+        else is made only to be constrained, as all is whose type has a sharding.
         """
         uses = Counter(v for op in self.ops for v in op.operands)
         uses.update(v for region in self.regions for v in region.results)
@@ -273,8 +282,24 @@ class _Walk:
             if made is None or value.op < 0 or uses[v] != 1 or (value.given is not None and value.given.decides):
                 continue
             maker = self.ops[value.op]
-            if maker.rule.tensors and value.bytes > sum(self.values[a].bytes for a in maker.operands):
+            spread = value.bytes > sum(self.values[a].bytes for a in maker.operands)
+            if maker.rule.tensors and maker.kind != CONSTRAINT and (always or spread):
                 self.values[v] = value._replace(given=made)
+
+    def hand_through(self) -> None:
+        """Give what loops carry and branches return the sharding of what goes in and comes out, as its type has it."""
+        for op in reversed(self.ops):
+            if op.kind not in ("while", "case", "if"):
+                continue
+            for k, made in enumerate(op.results):
+                inside = [self.regions[r] for r in op.regions]
+                carried = [region.parameters[k] for region in inside if op.kind == "while"]
+                ends = [region.results[k] for region in inside if region.role != "condition"]
+                known = [*ends, *(op.operands[k : k + 1] if op.kind == "while" else ())]
+                found = next((g for v in known if (g := self.values[v].given) is not None and g.decides), None)
+                for v in (made, *carried):
+                    if found is not None and self.values[v].given is None:
+                        self.values[v] = self.values[v]._replace(given=found)
 
     def give(self, v: int, sharding: Any) -> None:
         """Note the sharding that the module has for a value."""

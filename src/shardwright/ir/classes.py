@@ -11,13 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from shardwright import _jax
+from shardwright import _function, _jax
+from shardwright._function import Function
 from shardwright._kernel import TARGET, Kernel
+from shardwright.compiler.functions import CUDNN_ATTENTION
 from shardwright.compiler.miscompiled import KINDS as MISCOMPILED_KINDS
 from shardwright.compiler.miscompiled import Site, forbid
 from shardwright.compiler.whole import computed_whole
 from shardwright.errors import RuleError
 from shardwright.ir import collective_ops, own_rules, rules
+from shardwright.ir.attention_rules import attention_rule
 from shardwright.ir.flops import Window, convolution_flops, dot_flops
 from shardwright.ir.given import manual_axes
 from shardwright.ir.kernel_rules import kernel_rule, split_by_user
@@ -99,6 +102,8 @@ class Classes:
     """The module's own."""
     kernels: Sequence[Kernel] = ()
     """The Pallas kernels that custom calls stand for by number."""
+    functions: Sequence[Function] = ()
+    """The functions with a rule of their own that custom calls stand for by number."""
     _known: dict[Any, OpClass] = field(default_factory=dict)
     _classes: dict[Any, OpClass] = field(default_factory=dict)
 
@@ -111,25 +116,27 @@ class Classes:
         # All attributes can matter to what the compiler gets wrong, but they make a class only where it does.
         watched = tuple([attributes[a] for a in attributes]) if name in MISCOMPILED_KINDS else None
         kernel = self._kernel(operation) if name == "stablehlo.custom_call" else None
-        if kernel is not None:
-            own = (*(own or ()), kernel)
+        function = self._function(operation) if name == "stablehlo.custom_call" else None
+        if kernel is not None or function is not None:
+            own = (*(own or ()), kernel or function)
         types = (len(operands), *operands, *results)
         known = self._known.get((name, given, own, watched, types))
         if known is None:
             ins, outs = [t.shape for t in operands], [t.shape for t in results]
-            rule = rules.empty_whole(self._rule(name, attributes, given, kernel, ins, outs))
+            rule = rules.empty_whole(self._rule(name, attributes, given, kernel, function, ins, outs))
             if computed_whole(name.partition(".")[2], self.platform):
                 rule = replace(rule, whole=frozenset(range(len(rule.sizes))))
             if watched is not None and rule.known:
                 rule = rules.restricted(rule, forbid(_site(name, attributes, rule, ins + outs)))
             known = self._classes.get((name, given, own, rule, types))
             if known is None:
+                called = kernel.kernel if kernel else function
                 known = OpClass(
                     number=len(self._classes),
                     kind=name.partition(".")[2],
                     rule=rule,
-                    flops=kernel.kernel.flops if kernel else _flops(name, attributes, rule, ins, outs),
-                    attributes=self._reader(name, results, kernel),
+                    flops=called.flops if called else _flops(name, attributes, rule, ins, outs),
+                    attributes=self._reader(name, results, kernel, function),
                 )
             self._known[name, given, own, watched, types] = self._classes[name, given, own, rule, types] = known
         return known
@@ -143,12 +150,19 @@ class Classes:
             kernel, frozenset(k for k, value in enumerate(operation.results) if any(True for _ in value.uses))
         )
 
+    def _function(self, operation: Any) -> Function | None:
+        """The function with a rule of its own that a custom call stands for."""
+        if _jax.FUNCTION_MARK not in operation.attributes:
+            return None
+        return self.functions[_jax.ir.IntegerAttr(operation.attributes[_jax.FUNCTION_MARK]).value]
+
     def _rule(
         self,
         name: str,
         attributes: Any,
         given: Any,
         kernel: ReadKernel | None,
+        function: Function | None,
         operands: list[Shape],
         results: list[Shape],
     ) -> Rule:
@@ -168,6 +182,8 @@ class Classes:
         if kernel is not None:
             return kernel_rule(*kernel)
         shapes = operands + results
+        if function is not None and function.name in CUDNN_ATTENTION:
+            return attention_rule(function, operands, results)
         if given is not None:
             rule = rules.from_shardy(given, _jax.sdy, shapes)
             cut = _CUTS.get(name)
@@ -186,8 +202,15 @@ class Classes:
         return own_rules.opaque(operands, results)
 
     def _reader(
-        self, name: str, results: Sequence[TensorType], kernel: ReadKernel | None
+        self, name: str, results: Sequence[TensorType], kernel: ReadKernel | None, function: Function | None
     ) -> Callable[[Any], Attributes] | None:
+        if function is not None:
+            return lambda op: {
+                "target": _function.TARGET,
+                "kernel": function.name,
+                "function": _jax.ir.IntegerAttr(op.attributes[_jax.FUNCTION_MARK]).value,
+                "work": function,
+            }
         if kernel is not None:
             return lambda op: {
                 "target": TARGET,

@@ -8,12 +8,16 @@ arguments that are sharded already, from types in explicit mode, and from the sp
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, permutations
 from typing import Any, NamedTuple
 
 from shardwright import _jax
 from shardwright.errors import ModuleError
 
+_MOST_ORDERED = 6
+"""Axes of which all orders are compared."""
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
@@ -44,6 +48,18 @@ class Given(NamedTuple):
 def local(rank: int, manual: frozenset[str]) -> Given | None:
     """Of a value in a region whose axes are manual, with nothing decided; None where none is."""
     return Given(((),) * rank, (True,) * rank, local=manual) if manual else None
+
+
+def order_of(given: Iterable[tuple[Given, int]], mesh: Sequence[str]) -> tuple[str, ...]:
+    """The order of a mesh's axes that most of what is split over several has, by bytes; nothing if it is the mesh's."""
+    ahead: Counter[tuple[str, str]] = Counter()
+    for each, size in given:
+        for axes in each.axes:
+            ahead.update(dict.fromkeys(combinations(axes, 2), size))
+    if len(mesh) > _MOST_ORDERED or not any(mesh.index(a) > mesh.index(b) for a, b in ahead):
+        return ()
+    best = max(permutations(mesh), key=lambda order: sum(ahead[pair] for pair in combinations(order, 2)))
+    return () if best == tuple(mesh) else best
 
 
 def from_shardy(attribute: Any, manual: frozenset[str] = frozenset()) -> Given:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.ir.given import Given
+from shardwright.ir.given import Given, order_of
 from shardwright.ir.memory import PINNED
 from shardwright.ir.rules import Rule
 
@@ -163,6 +163,8 @@ class Program:
     """Where results lie if that is on the host, as far as the module or JAX's types tell."""
     one_memory: bool = False
     """Whether host and device are one memory, as on a CPU: kinds are kept, but nothing is moved."""
+    typed: bool = False
+    """Every type says how its value lies (explicit mode), and a compiler is told nothing else."""
 
     @cached_property
     def is_sharded(self) -> bool:
@@ -170,13 +172,24 @@ class Program:
         return any(value.given is not None for value in self.values)
 
     @cached_property
+    def axis_order(self) -> tuple[str, ...]:
+        """The order in which its own shardings split one dimension by several axes; nothing if it is the mesh's."""
+        given = ((value.given, value.bytes) for value in self.values if value.given is not None)
+        return order_of(given, tuple(self.own_mesh or ()))
+
+    @cached_property
     def repeats(self) -> NDArray[np.int64]:
         """How often each op runs: the product of the trip counts around it."""
+        return np.array([self.region_repeats[op.region] for op in self.ops], dtype=np.int64)
+
+    @cached_property
+    def region_repeats(self) -> Sequence[int]:
+        """The same of each region."""
         trips = {loop.op: loop.trips for loop in self.loops}
-        per_region = [1] * len(self.regions)
+        found = [1] * len(self.regions)
         for r, region in enumerate(self.regions[1:], 1):
-            per_region[r] = per_region[self.ops[region.op].region] * trips.get(region.op, 1)
-        return np.array([per_region[op.region] for op in self.ops], dtype=np.int64)
+            found[r] = found[self.ops[region.op].region] * trips.get(region.op, 1)
+        return found
 
     @cached_property
     def bytes_of(self) -> NDArray[np.int64]:
@@ -319,7 +332,7 @@ def _free_values(program: Program) -> NDArray[np.bool_]:
     constant = np.zeros(len(program.values), dtype=bool)
     for op in program.ops:
         # A constraint or a move says where its result lies, and a kernel is not copied.
-        if op.regions or not op.results or op.kind == CONSTRAINT or "facts" in op.attributes or "to" in op.attributes:
+        if op.regions or not op.results or op.kind == CONSTRAINT or op.attributes.keys() & {"kernel", "to"}:
             continue
         made = op.kind in ("constant", "iota") or (
             bool(op.operands)

@@ -5,13 +5,14 @@ Parameter counts: "default" 0.67 billion, "gemma-2b" 2.5 billion, "gemma-7b" 8.5
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from shardwright.models import adam, layers, shapes
+from shardwright.models import adam, kernels, layers, shapes
 from shardwright.models.model import Program
 from shardwright.models.sizes import Sizes, choose
 
@@ -34,6 +35,7 @@ class GptSizes(Sizes):
         scan: Loop over stacked layers; otherwise the layers are unrolled into a list.
         remat: Recompute each block in the backward pass instead of keeping its activations.
         dtype: Type of activations; parameters and the optimiser's state are float32.
+        attention: What attends: "plain" products, or JAX's "flash" or "splash" kernels for TPUs.
 
     """
 
@@ -52,6 +54,7 @@ class GptSizes(Sizes):
     scan: bool = True
     remat: bool = True
     dtype: str = "bfloat16"
+    attention: str = field(default=kernels.PLAIN, metadata={"choices": (kernels.PLAIN, kernels.FLASH, kernels.SPLASH)})
 
     def check(self) -> None:
         """Check that the heads group evenly and that rotary positions can pair features."""
@@ -130,12 +133,14 @@ def parameters(sizes: GptSizes) -> dict[str, Any]:
 def logits(params: Any, tokens: jax.Array, sizes: GptSizes) -> jax.Array:
     """Return next-token logits: tokens [b, s] -> [b, s, v]."""
     x = layers.embed(tokens, params["embed"], jnp.dtype(sizes.dtype))
-    x = layers.apply_layers(block, x, params["layers"], scan=sizes.scan, remat=sizes.remat)
+    x = layers.apply_layers(
+        partial(block, attention=sizes.attention), x, params["layers"], scan=sizes.scan, remat=sizes.remat
+    )
     x = layers.rms_norm(x, params["final_norm"])
     return jnp.einsum("bsd,vd->bsv", x, params["embed"].astype(x.dtype))
 
 
-def block(x: jax.Array, layer: Any) -> jax.Array:
+def block(x: jax.Array, layer: Any, attention: str = kernels.PLAIN) -> jax.Array:
     """One transformer block: x [b, s, d] -> [b, s, d]."""
-    x = x + layers.causal_attention(layers.rms_norm(x, layer["attention_norm"]), layer)
+    x = x + layers.causal_attention(layers.rms_norm(x, layer["attention_norm"]), layer, attention)
     return x + layers.feed_forward(layers.rms_norm(x, layer["mlp_norm"]), layer)

@@ -5,13 +5,13 @@ Parameter counts: "default" 8.0 billion, "multi-query" 7.8 billion.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from shardwright.models import layers, shapes
+from shardwright.models import kernels, layers, shapes
 from shardwright.models.model import Program
 from shardwright.models.sizes import Sizes, choose
 
@@ -31,6 +31,7 @@ class ItxSizes(Sizes):
         batch: Sequences decoded together.
         context: Positions the cache has room for.
         dtype: Type of weights, cache and activations.
+        attention: What attends: "plain" products, or JAX's "paged" kernel for TPUs, whose cache is in pages.
 
     """
 
@@ -46,11 +47,16 @@ class ItxSizes(Sizes):
     batch: int = 128
     context: int = 2048
     dtype: str = "bfloat16"
+    attention: str = field(default=kernels.PLAIN, metadata={"choices": (kernels.PLAIN, kernels.PAGED)})
 
     def check(self) -> None:
-        """Check that the heads group evenly and that rotary positions can pair features."""
+        """Check that the heads group evenly, that rotary positions can pair features, and what the kernel asks for."""
         self.require_multiple("heads", of="kv_heads")
         self.require(self.head_dim % 2 == 0, f"head_dim ({self.head_dim}) must be even")
+        if self.attention == kernels.PAGED:
+            for name, of in (("head_dim", 128), ("context", kernels.PAGE)):
+                value = getattr(self, name)
+                self.require(value % of == 0, f"{name} ({value}) must be a multiple of {of} for paged attention")
 
 
 #: Named sizes: full size with grouped and with multi-query attention, and one that runs on a CPU.
@@ -79,7 +85,8 @@ def itx(preset: str = "default", **sizes: Any) -> Program:
     are [batch, vocabulary] in float32. Sizes are those of ``ItxSizes``.
     """
     chosen = choose(PRESETS, preset, sizes)
-    args = (parameters(chosen), cache_shapes(chosen), shapes.integers(chosen.batch), shapes.integers())
+    cache = paged_cache_shapes(chosen) if chosen.attention == kernels.PAGED else cache_shapes(chosen)
+    args = (parameters(chosen), cache, shapes.integers(chosen.batch), shapes.integers())
     return decode_step, args, {"donate": (1,)}
 
 
@@ -116,6 +123,18 @@ def cache_shapes(sizes: ItxSizes) -> dict[str, jax.ShapeDtypeStruct]:
     return {"k": entry, "v": entry}
 
 
+def paged_cache_shapes(sizes: ItxSizes) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return the shapes of the cache in pages, and of the pages of each sequence.
+
+    k and v are each [layers, kv_heads, pages, page, head_dim], and pages [batch, pages of a sequence].
+    """
+    each = sizes.context // kernels.PAGE
+    entry = shapes.floats(
+        sizes.layers, sizes.kv_heads, sizes.batch * each, kernels.PAGE, sizes.head_dim, dtype=sizes.dtype
+    )
+    return {"k": entry, "v": entry, "pages": shapes.integers(sizes.batch, each)}
+
+
 def decode_step(params: Any, cache: Any, tokens: jax.Array, position: jax.Array) -> tuple[jax.Array, Any]:
     """Decode one token of every sequence and store its keys and values in the cache."""
     # No scaling of the embedding here: it has its own table, unlike a model that ties it to the logits.
@@ -147,11 +166,32 @@ def cached_attention(
     q = layers.rotary(jnp.einsum("bd,dnh->bnh", x, layer["wq"].astype(x.dtype)), angles)
     k = layers.rotary(jnp.einsum(equation, x, layer["wk"].astype(x.dtype)), angles)
     v = jnp.einsum(equation, x, layer["wv"].astype(x.dtype))
+    if "pages" in cache:
+        mixed, cache = _paged(q, k, v, cache, index, position)
+        return jnp.einsum("bnh,nhd->bd", mixed, layer["wo"].astype(mixed.dtype)), cache
     cache = {"k": store(cache["k"], k, index, position), "v": store(cache["v"], v, index, position)}
     keys = jax.lax.dynamic_index_in_dim(cache["k"], index, keepdims=False)
     values = jax.lax.dynamic_index_in_dim(cache["v"], index, keepdims=False)
     mixed = attention(q, keys, values, jnp.arange(keys.shape[1]) <= position)
     return jnp.einsum("bnh,nhd->bd", mixed, layer["wo"].astype(mixed.dtype)), cache
+
+
+def _paged(
+    q: jax.Array, k: jax.Array, v: jax.Array, cache: Any, index: jax.Array, position: jax.Array
+) -> tuple[jax.Array, Any]:
+    """Attend as ``cached_attention`` does, to a cache in pages."""
+    pages = cache["pages"]
+    at = jax.lax.dynamic_index_in_dim(pages, position // kernels.PAGE, axis=1, keepdims=False)  # [b]
+
+    def stored(pool: jax.Array, entry: jax.Array) -> jax.Array:
+        entry = entry[:, None] if entry.ndim == 2 else entry  # [b, k, h]
+        return pool.at[index, :, at, position % kernels.PAGE].set(entry, mode="promise_in_bounds")
+
+    cache = cache | {"k": stored(cache["k"], k), "v": stored(cache["v"], v)}
+    keys = jax.lax.dynamic_index_in_dim(cache["k"], index, keepdims=False)
+    values = jax.lax.dynamic_index_in_dim(cache["v"], index, keepdims=False)
+    lengths = jnp.full(pages.shape[:1], position + 1, jnp.int32)
+    return kernels.paged_attention(q, keys, values, lengths, pages), cache
 
 
 def store(cache: jax.Array, entry: jax.Array, index: jax.Array, position: jax.Array) -> jax.Array:

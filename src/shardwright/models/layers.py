@@ -16,6 +16,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from shardwright.models import kernels
+
 Array = jax.Array
 Activation = Callable[[Array], Array]
 
@@ -95,10 +97,11 @@ def attention(q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
     return jnp.einsum("bkgst,btkh->bskgh", weights, v).reshape(q.shape)
 
 
-def causal_attention(x: Array, layer: Mapping[str, Array]) -> Array:
+def causal_attention(x: Array, layer: Mapping[str, Array], kernel: str = kernels.PLAIN) -> Array:
     """Self-attention with rotary positions and a causal mask: x [b, s, d] -> [b, s, d].
 
-    ``layer`` has wq [d, n, h], wk and wv [d, k, h] (or [d, h], multi-query) and wo [n, h, d].
+    ``layer`` has wq [d, n, h], wk and wv [d, k, h] (or [d, h], multi-query) and wo [n, h, d]. ``kernel``
+    is what attends, of those in ``kernels.py``.
     """
     shared = layer["wk"].ndim == 2
     q = jnp.einsum("bsd,dnh->bsnh", x, layer["wq"].astype(x.dtype))
@@ -108,7 +111,10 @@ def causal_attention(x: Array, layer: Mapping[str, Array]) -> Array:
     angles = rotary_angles(positions, q.shape[-1])  # [s, h / 2]
     q = rotary(q, angles[:, None, :])
     k = rotary(k, angles if shared else angles[:, None, :])
-    mixed = attention(q, k, v, positions[:, None] >= positions[None, :])
+    if kernel == kernels.PLAIN:
+        mixed = attention(q, k, v, positions[:, None] >= positions[None, :])
+    else:
+        mixed = kernels.attention(kernel, q, k, v, causal=True)
     return jnp.einsum("bsnh,nhd->bsd", mixed, layer["wo"].astype(mixed.dtype))
 
 

@@ -8,13 +8,13 @@ residual connection alone. Parameter count: "default" 4.6 billion.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from shardwright.models import adam, layers, shapes
+from shardwright.models import adam, kernels, layers, shapes
 from shardwright.models.model import Program
 from shardwright.models.sizes import Sizes, choose
 
@@ -43,6 +43,7 @@ class MoeSizes(Sizes):
         sequence: Tokens in a sequence.
         remat: Recompute each block in the backward pass instead of keeping its activations.
         dtype: Type of activations; parameters, routing and the optimiser's state are float32.
+        attention: What attends: "plain" products, or JAX's "flash" kernels for TPUs.
 
     """
 
@@ -64,6 +65,7 @@ class MoeSizes(Sizes):
     sequence: int = 1024
     remat: bool = True
     dtype: str = "bfloat16"
+    attention: str = field(default=kernels.PLAIN, metadata={"choices": (kernels.PLAIN, kernels.FLASH)})
 
     def check(self) -> None:
         """Check that heads, blocks and tokens divide evenly and that there are experts to choose."""
@@ -158,11 +160,11 @@ def forward(params: Any, tokens: jax.Array, sizes: MoeSizes) -> tuple[jax.Array,
     """Return next-token logits [b, s, v] of tokens [b, s], and the mean load-balance loss."""
 
     def dense_block(x: jax.Array, layer: Any) -> jax.Array:
-        x = x + layers.causal_attention(layers.rms_norm(x, layer["attention_norm"]), layer)
+        x = x + layers.causal_attention(layers.rms_norm(x, layer["attention_norm"]), layer, sizes.attention)
         return x + layers.feed_forward(layers.rms_norm(x, layer["mlp_norm"]), layer)
 
     def sparse_block(x: jax.Array, layer: Any) -> tuple[jax.Array, jax.Array]:
-        x = x + layers.causal_attention(layers.rms_norm(x, layer["attention_norm"]), layer)
+        x = x + layers.causal_attention(layers.rms_norm(x, layer["attention_norm"]), layer, sizes.attention)
         y, balance = mixture(layers.rms_norm(x, layer["mlp_norm"]), layer, sizes)
         return x + y, balance
 

@@ -29,7 +29,8 @@ def suggestion(name: object, names: Iterable[str]) -> str:
 class Sizes:
     """Base of every model's sizes: checks each field's type and range when constructed.
 
-    An ``int`` or ``float`` field must be positive unless its metadata gives another ``minimum``.
+    An ``int`` or ``float`` field must be positive unless its metadata gives another ``minimum``; a ``str`` is one of
+    the ``choices`` of its metadata, or else of ``DTYPES``.
     """
 
     model: ClassVar[str] = "model"
@@ -41,8 +42,8 @@ class Sizes:
             if kind is bool:
                 self.require(isinstance(value, bool), f"{field.name} must be true or false, not {value!r}")
             elif kind is str:
-                known = ", ".join(DTYPES)
-                self.require(value in DTYPES, f"{field.name} must be one of {known}, not {value!r}")
+                choices = field.metadata.get("choices", DTYPES)
+                self.require(value in choices, f"{field.name} must be one of {', '.join(choices)}, not {value!r}")
             else:
                 self._require_number(field.name, value, kind, field.metadata.get("minimum"))
         self.check()

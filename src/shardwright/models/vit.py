@@ -5,13 +5,14 @@ Parameter counts: "default" (ViT-L/16) 0.30 billion, "huge" (ViT-H/14) 0.63 bill
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from shardwright.models import adam, layers, shapes
+from shardwright.models import adam, kernels, layers, shapes
 from shardwright.models.model import Program
 from shardwright.models.sizes import Sizes, choose
 
@@ -34,6 +35,7 @@ class VitSizes(Sizes):
         scan: Loop over stacked layers; otherwise the layers are unrolled into a list.
         remat: Recompute each block in the backward pass instead of keeping its activations.
         dtype: Type of activations; parameters and the optimiser's state are float32.
+        attention: What attends: "plain" products, or JAX's "flash" kernels for TPUs.
 
     """
 
@@ -52,6 +54,7 @@ class VitSizes(Sizes):
     scan: bool = True
     remat: bool = True
     dtype: str = "bfloat16"
+    attention: str = field(default=kernels.PLAIN, metadata={"choices": (kernels.PLAIN, kernels.FLASH)})
 
     def check(self) -> None:
         """Check that patches tile the image."""
@@ -137,19 +140,24 @@ def logits(params: Any, images: jax.Array, sizes: VitSizes) -> jax.Array:
     x = jnp.einsum("bypxqc,pqcd->byxd", patches, params["patch"]["w"].astype(patches.dtype))
     x = x.reshape(-1, side * side, sizes.width)
     x = x + params["patch"]["b"].astype(x.dtype) + params["positions"].astype(x.dtype)
-    x = layers.apply_layers(block, x, params["layers"], scan=sizes.scan, remat=sizes.remat)
+    x = layers.apply_layers(
+        partial(block, attention=sizes.attention), x, params["layers"], scan=sizes.scan, remat=sizes.remat
+    )
     pooled = jnp.mean(layers.layer_norm(x, params["final_norm"]), axis=1)
     return layers.dense(pooled, params["head"]["w"], params["head"]["b"])
 
 
-def block(x: jax.Array, layer: Any) -> jax.Array:
+def block(x: jax.Array, layer: Any, attention: str = kernels.PLAIN) -> jax.Array:
     """One transformer block: x [b, s, d] -> [b, s, d]."""
     y = layers.layer_norm(x, layer["attention_norm"])
     q, k, v = (
         jnp.einsum("bsd,dnh->bsnh", y, layer[w].astype(y.dtype)) + layer[b].astype(x.dtype)
         for w, b in (("wq", "bq"), ("wk", "bk"), ("wv", "bv"))
     )
-    mixed = layers.attention(q, k, v)
+    if attention == kernels.PLAIN:
+        mixed = layers.attention(q, k, v)
+    else:
+        mixed = kernels.attention(attention, q, k, v, causal=False)
     x = x + jnp.einsum("bsnh,nhd->bsd", mixed, layer["wo"].astype(mixed.dtype)) + layer["bo"].astype(x.dtype)
     y = layers.layer_norm(x, layer["mlp_norm"])
     y = jax.nn.gelu(layers.dense(y, layer["w_up"], layer["b_up"]))

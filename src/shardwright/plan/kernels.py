@@ -1,4 +1,4 @@
-"""The Pallas kernels that a plan runs whole on every device."""
+"""The kernels, and functions with a rule of their own, that a plan runs whole on every device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def whole_kernels(plan: Plan) -> tuple[WholeKernel, ...]:
     whole = {
         (op.attributes["kernel"], op.source)
         for op, assignment in zip(program.ops, plan.partitioned.assignments, strict=True)
-        if "facts" in op.attributes and (assignment is None or max(assignment.factors, default=-1) < 0)
+        if ("facts" in op.attributes or "function" in op.attributes)
+        and (assignment is None or max(assignment.factors, default=-1) < 0)
     }
     seconds = dict.fromkeys(whole, 0.0)
     for cost in plan.estimate.kernels:

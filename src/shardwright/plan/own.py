@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jax.sharding import PartitionSpec
 
@@ -13,7 +13,7 @@ from shardwright._collector import collector_paused
 from shardwright.cost import Cost, CostModel
 from shardwright.ir.given import Given
 from shardwright.ir.program import CONSTRAINT, MANUAL, Program, Source
-from shardwright.search import Glance
+from shardwright.search import Glance, Kept
 from shardwright.search.space import NO_KEEPERS
 from shardwright.spmd import State
 
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 _MOST_WORK = 20_000
 """Of a search without the program's shardings: about half a second."""
 ARGUMENT, VALUE, REGION = "argument", "constraint", "shard_map"
+
+
+class Decided(NamedTuple):
+    """What a user has decided by ``pin`` and ``replicate``: the state that it is, and axes that no search may touch."""
+
+    state: State
+    kept: Kept
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,7 @@ def find_own_shardings(program: Program) -> tuple[OwnSharding, ...]:
 def cost_without(plan: Plan, own: Collection[OwnSharding], most_work: float = _MOST_WORK) -> Cost:
     """What the best plan would cost that a short search finds if some of the program's shardings were not there.
 
-    It starts from the plan's own decisions. A region stays what it is: its shapes are local.
+    It starts from the plan's own decisions, and what was pinned stays. So does a region: its shapes are local.
     """
     program, partitioned = plan.analysis.program, plan.partitioned
     values = {each.value for each in own if each.what != REGION}
@@ -74,10 +81,14 @@ def cost_without(plan: Plan, own: Collection[OwnSharding], most_work: float = _M
     # With a constraint goes what is only made for it; with an argument, the constraint on its first use.
     freed = values.union(*(pair for pair in alike if values.intersection(pair)))
     state = partitioned.state
-    nothing = State(((),) * len(state.lists), state.whole)
+    decided = plan.decided
+    if decided is None or decided.state.whole != state.whole:
+        decided = Decided(State(((),) * len(state.lists), state.whole), {})
     with collector_paused():
         costs = CostModel(partitioned.places, partitioned.mesh, plan.device, state.whole, freed=frozenset(freed))
-        glance = Glance(plan.analysis, costs, nothing, plan.memory_bytes, NO_KEEPERS, {}, deadline=math.inf)
+        glance = Glance(
+            plan.analysis, costs, decided.state, plan.memory_bytes, NO_KEEPERS, decided.kept, deadline=math.inf
+        )
         glance.look_at([state])
         glance.improve(most_work)
     return glance.best.cost

@@ -43,7 +43,7 @@ from shardwright.ir.build import ReadModule
 from shardwright.plan.choices import MeshChoice
 from shardwright.plan.kernels import WholeKernel, whole_kernels
 from shardwright.plan.mesh import check_mesh, device_mesh
-from shardwright.plan.own import OwnSharding, cost_without, find_own_shardings
+from shardwright.plan.own import Decided, OwnSharding, cost_without, find_own_shardings
 from shardwright.plan.placement import place
 from shardwright.search import Search
 from shardwright.space import Decision, Whole, resolve
@@ -83,6 +83,8 @@ class Plan:
     """Where plans were ranked by the compiler, the others, best first."""
     meshes: tuple[MeshChoice, ...] = ()
     """Where the mesh's shape was chosen too, this one and the others, best first."""
+    decided: Decided | None = None
+    """What the user had decided by ``pin`` and ``replicate``, where the plan was searched for."""
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -455,6 +457,7 @@ def make_plan(
     costs: CostModel | None = None,
     search: Search | None = None,
     meshes: tuple[MeshChoice, ...] = (),
+    decided: Decided | None = None,
 ) -> Plan:
     """Partition an analysed program in a state; ``decisions`` are the state in words."""
     if costs is not None and costs.classes.places is places:
@@ -474,6 +477,7 @@ def make_plan(
         dict(options),
         search,
         meshes=meshes,
+        decided=decided,
     )
     if costs is not None:
         plan.__dict__["costs"] = costs

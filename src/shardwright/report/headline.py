@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shardwright.analysis.present import human_bytes
 from shardwright.cost.present import host_text
 from shardwright.plan.known import common_names
-from shardwright.plan.present import own_text
+from shardwright.plan.present import kernels_text, own_text
 from shardwright.report.table import seconds_text
 from shardwright.spmd.collectives import local_bytes
 
@@ -52,6 +52,8 @@ class Headline:
     arguments_whole: str
     own: str
     """What is kept of the program's own shardings; empty where it has none."""
+    whole_kernels: str
+    """The kernels that every device runs all of; empty where there are none."""
     exposed: str
     """What no compute hides of transfers between host and device; empty where there is nothing of it."""
     comm_part: float
@@ -93,6 +95,7 @@ def make_headline(plan: Plan) -> Headline:
         arguments=human_bytes(sum(local_bytes(whole, sharding, mesh) for whole, sharding, here in held if here)),
         arguments_whole=human_bytes(sum(whole for whole, *_ in held)),
         own=own_text(plan) if plan.own_shardings else "",
+        whole_kernels=kernels_text(plan) if plan.whole_kernels else "",
         exposed=seconds_text(estimate.exposed_transfer_seconds) if estimate.exposed_transfer_seconds else "",
         comm_part=estimate.comm_seconds / step if step else 0.0,
         on_host=host_text(estimate),

@@ -15,7 +15,7 @@ from shardwright.search.alike import PAYS, Equals, made_alike
 from shardwright.search.improve import improve
 from shardwright.search.lists import replaced
 from shardwright.search.scores import BudgetOver, Enough, Found, Milestone, Scores
-from shardwright.search.simplify import AS_GOOD, SAME, complexity, simplified
+from shardwright.search.simplify import AS_GOOD, SAME, complexity, keeps_parts, simplified
 from shardwright.search.space import NO_KEEPERS, Keepers, Space
 from shardwright.spmd import State
 
@@ -97,9 +97,9 @@ def find_state(
     scores = Scores(costs, space.order, pinned, limit_bytes, deadline=deadline, any_fit=any_fit, watch=watch)
     progress = _Progress(scores, math.inf if simulations is not None else _patience(space, costs))
     try:
-        scores.cost(space.root)
-        for state in starts:
+        for state in starts:  # before the root: of equals the first is the best
             scores.cost(scores.lists(state))
+        scores.cost(space.root)
         if seconds != 0 and simulations != 0:
             ended = _rounds(space, scores, progress, seconds, simulations, seed)
         else:
@@ -215,7 +215,8 @@ def _simplest(space: Space, scores: Scores) -> Found:
     shorter = simplified(scores, best, (1 + SAME) * best.cost.step_seconds)
     expert = min(experts, key=lambda f: (f.cost.step_seconds, complexity(f.lists), f.lists), default=shorter)
     as_good = expert.cost.step_seconds <= (1 + AS_GOOD) * best.cost.step_seconds
-    return expert if as_good and complexity(expert.lists) < complexity(shorter.lists) else shorter
+    simpler = complexity(expert.lists) < complexity(shorter.lists) and keeps_parts(scores, expert, shorter)
+    return expert if as_good and simpler else shorter
 
 
 def _alike(space: Space, scores: Scores, found: Found, best: Found) -> Found:

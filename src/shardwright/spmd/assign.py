@@ -25,6 +25,8 @@ from shardwright.spmd.uneven import moved_padding, paddable, padded_size, paddin
 
 _MOST_WAYS = 256
 _SAMPLE_BYTES, _DECIMALS = 1e6, 15
+_RELUCTANCE = 100.0
+"""How much dearer it counts to move an operand where a compiler is left to itself."""
 
 
 class Assignment(NamedTuple):
@@ -163,10 +165,14 @@ class Ways:
 
 
 class Assigner:
-    """Chooses how ops run on a mesh. What was worked out once, for a class of ops or for a tensor, is remembered."""
+    """Chooses how ops run on a mesh. What was worked out once, for a class of ops or for a tensor, is remembered.
 
-    def __init__(self, mesh: MeshShape, prices: Prices) -> None:
+    ``as_they_lie``: nobody will tell the compiler otherwise, and it takes operands as they lie where it can.
+    """
+
+    def __init__(self, mesh: MeshShape, prices: Prices, *, as_they_lie: bool = False) -> None:
         self.mesh, self.prices = mesh, prices
+        self._reluctance = _RELUCTANCE if as_they_lie else 1.0
         self._all_ways: dict[tuple[int, Outlook], Ways | None] = {}
         self._some_ways: dict[tuple[int, Outlook, tuple[tuple[int, ...], ...]], Ways] = {}
         self._each_way: dict[tuple[int, tuple[int, ...]], Way] = {}
@@ -296,6 +302,8 @@ class Assigner:
             return 0.0
         start, slope = self._lines.get(change) or self._line(change)
         seconds = start + slope * self._size(ways, t, change)
+        if t < count:
+            seconds *= self._reluctance
         if t >= count and ways.outlook.product:
             seconds += self._loop_seconds(ways, t, way, sharding)
         return seconds
@@ -378,9 +386,9 @@ class Assigner:
         factors: tuple[int, ...],
         shapes: Sequence[tuple[tuple[int, ...], str]],
     ) -> Way:
-        rule = op.rule
+        rule, order = op.rule, self.mesh.major_first
         shardings = [
-            tuple(tuple(a for a, f in enumerate(factors) if dim[:1] == (f,)) for dim in dims) for dims in rule.tensors
+            tuple(tuple(a for a in order if dim[:1] == (factors[a],)) for dim in dims) for dims in rule.tensors
         ]
         split = 1.0
         for f in set(factors) - {-1}:

@@ -51,9 +51,9 @@ def local_bytes(total_bytes: float, sharding: Sharding, mesh: MeshShape) -> floa
 def reshard(total_bytes: float, have: Sharding, want: Sharding, mesh: MeshShape) -> tuple[Move, ...]:
     """What it takes to bring a tensor from one sharding to another.
 
-    An axis that is new is a local slice and free, and comes first because it makes the tensor smaller. An axis that
-    changes its dimension is an all-to-all, one that goes away an all-gather. Axes come and go at the minor end of a
-    dimension's list; where that is not so, as in Shardy's program, the parts are permuted first.
+    An axis that is new is a local slice and free, and comes first because it makes the tensor smaller. Axes that leave
+    one dimension for one other are an all-to-all, those that go away an all-gather. Axes come and go at the minor
+    end of a dimension's list; where that is not so, as in Shardy's program, the parts are permuted first.
     """
     if have == want:
         return ()
@@ -66,10 +66,13 @@ def reshard(total_bytes: float, have: Sharding, want: Sharding, mesh: MeshShape)
             size /= mesh.sizes[axis]
     if _out_of_order(have, want, place_want):
         moves.append(Move(PERMUTE, tuple(place_have), size))
+    together: dict[tuple[int, int], list[int]] = {}
     for axis, d in place_have.items():
         if axis in place_want and place_want[axis] != d:
-            n = mesh.sizes[axis]
-            moves.append(Move(ALL_TO_ALL, (axis,), size * (n - 1) / n))
+            together.setdefault((d, place_want[axis]), []).append(axis)
+    for axes in together.values():
+        n = mesh.ways(tuple(axes))
+        moves.append(Move(ALL_TO_ALL, tuple(axes), size * (n - 1) / n))
     gone = tuple(axis for axis in place_have if axis not in place_want)
     if gone:
         n = mesh.ways(gone)
@@ -118,7 +121,7 @@ def reduce_partial(
     onto = tuple(axis for axis in partial if axis in wanted)
     if onto:
         n = mesh.ways(onto)
-        scale = 2.0 if whole or _late(have, partial, want) else 1.0
+        scale = 2.0 if whole or _late(have, partial, want, mesh) else 1.0
         moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=scale))
         size /= n
     rest = tuple(axis for axis in partial if axis not in wanted)
@@ -128,14 +131,15 @@ def reduce_partial(
     return (*moves, *reshard(total_bytes * narrowing, reduced(have, partial, want), want, mesh))
 
 
-def _late(have: Sharding, partial: tuple[int, ...], want: Sharding) -> bool:
-    """Whether sums are to be scattered onto a dimension that lies along a later axis of the mesh already.
+def _late(have: Sharding, partial: tuple[int, ...], want: Sharding, mesh: MeshShape) -> bool:
+    """Whether sums are to be scattered onto a dimension that lies along a later axis already.
 
     XLA's partitioner does not do so: it reduces the whole part, and takes its slice (compiled for v5e, with Shardy's
     constraints and with plain ones).
     """
+    place = mesh.major_first.index
     return any(
-        bool(axes) and any(axis in partial and axis < max(axes) for axis in wanted)
+        bool(axes) and any(axis in partial and place(axis) < max(map(place, axes)) for axis in wanted)
         for axes, wanted in zip(have, want, strict=True)
     )
 

@@ -67,14 +67,14 @@ class Partitioned:
     def collectives(self) -> tuple[Collective, ...]:
         """Everything that moves, in program order."""
         out: list[Collective] = []
-        program, repeats = self.program, self.program.repeats.tolist()
+        program, repeats = self.program, self.program.region_repeats
 
-        def add(moves: tuple[Move, ...], value: int, o: int, where: str) -> None:
+        def add(moves: tuple[Move, ...], value: int, o: int, where: str, region: int) -> None:
             for move in moves:
                 if move.bytes:
                     axes = tuple(self.mesh.names[a] for a in move.axes)
                     source = program.ops[o].source
-                    times = repeats[o]
+                    times = repeats[region]
                     out.append(Collective(move.kind, axes, move.bytes, times, value, o, where, source, *move[3:]))
 
         seen: set[tuple[int, int, Sharding]] = set()
@@ -82,19 +82,20 @@ class Partitioned:
             if assignment is not None:
                 for value, moves, want in zip(op.operands, assignment.before, assignment.operands, strict=True):
                     if moves and (op.region, value, want) not in seen:  # gathered once for all its uses in a body
-                        add(moves, value, o, "use")
+                        add(moves, value, o, "use", op.region)
                         seen.add((op.region, value, want))
                 for value, move in zip(op.results, assignment.own, strict=False):
-                    add((move,), value, o, "own")
+                    add((move,), value, o, "own", op.region)
                 for value, moves in zip(op.results, assignment.after, strict=True):
-                    add(moves, value, o, "result")
+                    add(moves, value, o, "result", op.region)
             else:
                 for a, b in program.ties(op):
                     if not program.free[a]:
                         inside, have, want = self._crossing(op, a, b)
                         size = inside.bytes * moved_padding(inside.shape, have, want, self.mesh)
                         moves = reshard(size, have, want, self.mesh)
-                        add(moves, a, o, "border")
+                        # What a loop's body returns crosses in every trip.
+                        add(moves, a, o, "border", program.values[a].region)
         return tuple(out)
 
     def _crossing(self, op: Op, a: int, b: int) -> tuple[Value, Sharding, Sharding]:
@@ -112,7 +113,8 @@ def partition_program(
 ) -> Partitioned:
     """Give every value its sharding and every op its assignment; an ``assigner`` of the program knows some already."""
     values = tuple(shard_values(places, mesh, state))
-    return partition_values(places, mesh, state, values, assigner or Assigner(mesh, prices), {})
+    assigner = assigner or Assigner(mesh, prices, as_they_lie=places.analysis.program.typed)
+    return partition_values(places, mesh, state, values, assigner, {})
 
 
 def partition_values(

@@ -191,10 +191,10 @@ def shard_value(
     if 0 in shape:  # there is nothing to split, and jaxlib 0.10.2 hands such results out whole whatever is asked for
         return tuple(() for _ in shape)
     taken: list[list[int]] = [[] for _ in shape] if fixed is None else [list(axes) for axes in fixed.axes]
-    for axis, entries in enumerate(lists):
+    for axis in mesh.major_first:
         if fixed is not None and axis in fixed.taken:
             continue
-        for entry in entries:
+        for entry in lists[axis]:
             if entry.group in kept:
                 break
             dims = [d for d, g in enumerate(groups) if g == entry.group and (fixed is None or fixed.open[d])]

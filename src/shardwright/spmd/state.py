@@ -6,26 +6,37 @@ Order is priority. With ``data: batch, width`` an activation [batch, width] has 
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 Sharding = tuple[tuple[int, ...], ...]
-"""For each dimension of a tensor the axes (by number, in the mesh's order) that it is split over."""
+"""For each dimension of a tensor the axes (by number, major first) that it is split over."""
 
 
 @dataclass(frozen=True)
 class MeshShape:
-    """The names and sizes of a mesh's axes, in order; the devices themselves do not matter to a plan."""
+    """The names and sizes of a mesh's axes, in order; the devices themselves do not matter to a plan.
+
+    ``order`` is that in which several axes split one dimension, major first; by default the mesh's own. It is how a
+    plan writes shardings, and no part of the mesh.
+    """
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
+    order: tuple[int, ...] = field(default=(), compare=False)
 
     @classmethod
-    def of(cls, axes: Mapping[str, int]) -> MeshShape:
-        """From a dict such as ``{"data": 4, "model": 2}``."""
-        return cls(tuple(axes), tuple(axes.values()))
+    def of(cls, axes: Mapping[str, int], order: Sequence[str] = ()) -> MeshShape:
+        """From a dict such as ``{"data": 4, "model": 2}``; ``order`` has all of its axes or none."""
+        names = tuple(axes)
+        return cls(names, tuple(axes.values()), tuple(names.index(name) for name in order))
+
+    @cached_property
+    def major_first(self) -> tuple[int, ...]:
+        """The axes by number, in the order in which they split one dimension."""
+        return self.order or tuple(range(len(self.names)))
 
     @property
     def axes(self) -> dict[str, int]:

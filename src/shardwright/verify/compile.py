@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,8 @@ def verify_compiled(
     exported, _ = plan.export(target.platform)
     same = plan.device.name == target.device.name
     options = {**(plan.compiler_options if same else {}), **(compiler_options or {})}
-    found = compile_exported(exported, plan.mesh, target, plan.donate, timeout_seconds, options, keep)
+    kernels = _seconds_of_kernels(plan) if same else {}
+    found = compile_exported(exported, plan.mesh, target, plan.donate, timeout_seconds, options, keep, kernels)
     if same:
         found |= within(found, plan.memory_bytes, plan.device.usable_bytes)
     return CompilerVerdict.of(on, found, plan.estimate if same else None)
@@ -84,6 +86,7 @@ def compile_exported(
     timeout_seconds: float = 600.0,
     compiler_options: Mapping[str, Any] | None = None,
     keep: str | os.PathLike[str] | None = None,
+    seconds_of_kernels: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """Compile an exported program for a target and return what the compiler's result says, in plain figures.
 
@@ -95,6 +98,7 @@ def compile_exported(
         timeout_seconds: of the compilation.
         compiler_options: further options of XLA.
         keep: a file for the compiled program's text, compressed.
+        seconds_of_kernels: what one run of each Pallas kernel takes, by its name: the compiler does not say.
     """
     target = parse_target(target) if isinstance(target, str) else target
     target.check(math.prod(mesh_axes.values()))
@@ -121,7 +125,21 @@ def compile_exported(
     found["involuntary"] = involuntary(found.pop("log"), program.frames)
     if "compile_seconds" not in found:
         return _refused(found, target)
-    return {**found, **memory_figures(found["memory"], target), **program_figures(program, mesh_axes, target)}
+    figures = program_figures(program, mesh_axes, target, seconds_of_kernels)
+    return {**found, **memory_figures(found["memory"], target), **figures}
+
+
+def _seconds_of_kernels(plan: Plan) -> dict[str, float]:
+    """What one run of each of a plan's Pallas kernels takes by its estimate, and of ragged products by their scopes."""
+    names = {op.attributes["kernel"] for op in plan.analysis.program.ops if "kernel" in op.attributes}
+    seconds: dict[str, float] = defaultdict(float)
+    times: dict[str, int] = defaultdict(int)
+    for cost in plan.estimate.kernels:
+        name = cost.source.scope if cost.kind == "ragged_dot" else cost.kind
+        if cost.kind == "ragged_dot" or cost.kind in names:
+            seconds[name] += cost.seconds
+            times[name] += cost.times
+    return {name: seconds[name] / times[name] for name in times if times[name]}
 
 
 def within(found: Mapping[str, Any], asked_bytes: int, device_bytes: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwright.compiler.offloading import OFFLOADING
@@ -19,9 +20,21 @@ from shardwright.verify.hlo_transfers import HloTransfers, replay_transfers
 from shardwright.verify.report import CompiledCollective
 
 
-def program_figures(program: HloModule, mesh_axes: Mapping[str, int], target: Target) -> dict[str, Any]:
-    """Cycles, seconds and collectives of a compiled program."""
+def program_figures(
+    program: HloModule,
+    mesh_axes: Mapping[str, int],
+    target: Target,
+    seconds_of_kernels: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """Cycles, seconds and collectives of a compiled program.
+
+    The compiler has no cycles for hand-written kernels: ``seconds_of_kernels`` are those of one run by a kernel's name,
+    or by the scope of an op that the compiler makes a kernel of. Kernels that it has none of are taken to move as much
+    as their results, twice.
+    """
     totals = hlo_totals(program)
+    kernel_seconds, unknown_bytes = _kernel_seconds(totals, seconds_of_kernels or {})
+    totals = replace(totals, unestimated_bytes=totals.unestimated_bytes + unknown_bytes)
     sizes = tuple(mesh_axes.values())
     device = target.placed_device
     parts = tuple(zip(axis_parts(device, sizes), axis_links(device, sizes), strict=True))
@@ -29,6 +42,8 @@ def program_figures(program: HloModule, mesh_axes: Mapping[str, int], target: Ta
     timed = target.platform != "cpu"
     comm_seconds = sum(c.seconds * c.times for c in collectives) if timed else None
     compute_seconds = _compute_seconds(totals, target)
+    if compute_seconds is not None:
+        compute_seconds += kernel_seconds
     known = comm_seconds is not None and compute_seconds is not None
     moved = HloTransfers()
     if device.clock_hertz and device.host_bytes_per_second:
@@ -46,6 +61,7 @@ def program_figures(program: HloModule, mesh_axes: Mapping[str, int], target: Ta
         "counts": dict(counts),
         "bytes": dict(sent),
         "compute_seconds": compute_seconds,
+        "kernel_seconds": kernel_seconds if totals.kernels else None,
         "comm_seconds": comm_seconds,
         "transfer_seconds": moved.transfer_seconds,
         "exposed_transfer_seconds": moved.exposed_seconds,
@@ -58,6 +74,21 @@ def _compute_seconds(totals: HloTotals, target: Target) -> float | None:
     if not device.clock_hertz:
         return None
     return totals.cycles / device.clock_hertz + totals.unestimated_bytes / device.memory_bytes_per_second
+
+
+def _kernel_seconds(totals: HloTotals, known: Mapping[str, float]) -> tuple[float, float]:
+    """What the kernels that are known take, and the bytes that the others move."""
+    seconds = moved = 0.0
+    for kernel in totals.kernels:
+        names = kernel.called_in
+        if kernel.scope:
+            names = tuple(sorted((name for name in known if "/" in name and kernel.scope.endswith(name)), key=len))[-1:]
+        name = next((name for name in names if name in known), None)
+        if name is None:
+            moved += kernel.bytes * kernel.times
+        else:
+            seconds += known[name] * kernel.times
+    return seconds, moved
 
 
 Axes = Sequence[tuple[tuple[Part, ...], AxisLink]]

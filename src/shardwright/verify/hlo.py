@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,6 +18,7 @@ _OPCODE = re.compile(r"\s*([a-z][\w\-]*)\(")
 _PARENTHESIS = re.compile(r"[()]")
 _OPERAND = re.compile(r"%([\w.\-]+)|(?:^|[ ,])([A-Za-z_][\w.\-]*)(?=,|$)")
 _ARRAY = re.compile(r"\b([a-z]+[a-z0-9]*)\[([^\]]*)\]")
+_END = re.compile(r"^\}(?!\})")
 _WITH_LAYOUT = re.compile(r"\b[a-z]+[a-z0-9]*\[[^\]]*\](?:\{[^}]*\})?")
 _TABLE = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)$")
 _TABLE_ROW = re.compile(r'^(\d+) (?:"(.*)"|\{(.*)\})$')
@@ -139,7 +141,7 @@ def parse_hlo(text: str) -> HloModule:
     tables: dict[str, dict[int, tuple[str, str]]] = {}
     entry, current, table = "", None, None
     partitions = 1
-    for line in text.splitlines():
+    for line in _whole_lines(text):
         if current is not None and line.startswith(" "):
             if instruction := parse_instruction(line):
                 current.instructions[instruction.name] = instruction
@@ -156,6 +158,18 @@ def parse_hlo(text: str) -> HloModule:
         elif line.startswith("}"):
             current = None
     return HloModule(computations, entry or next(reversed(computations), ""), partitions, _frames(tables))
+
+
+def _whole_lines(text: str) -> Iterator[str]:
+    """Lines as they are meant: what a kernel says of itself is printed over several, in the middle of its own."""
+    whole = ""
+    for line in text.splitlines():
+        if whole.startswith(" ") and line and not line.startswith(" ") and not _END.match(line):
+            whole += line
+        else:
+            yield whole
+            whole = line
+    yield whole
 
 
 def parse_instruction(line: str) -> Instruction | None:

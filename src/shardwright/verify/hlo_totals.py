@@ -8,9 +8,10 @@ A product whose partial sums are scattered it makes a loop of, in which one half
 and the other half the other way, both at the same time. A link carries both ways at once, so of such a pair one takes
 the time of both.
 
-For some fusions (gathers, scatters, reductions that it found no good tiling for) and for hand-written kernels the TPU
-compiler gives no cycles. They are taken to read and write as much as their result; whoever knows the memory's rate can
-make seconds of that.
+For some fusions (gathers, scatters, reductions that it found no good tiling for) the TPU compiler gives no cycles. They
+are taken to read and write as much as their result, or where they write into an operand, by the compiler's own word, as
+much as their other operands; whoever knows the memory's rate can make seconds of that. For
+hand-written kernels there are none either: these are listed, with the functions that they are called in.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ _IN_PLACE = '"is_sync":true'
 _CHAIN = re.compile(r'\bchain_id="?\w')
 _ASYNC_FUSION = re.compile(r"^async-collective-(start|done)")
 _KERNEL = 'custom_call_target="tpu_custom_call"'
+_CALLED_IN = re.compile(r"\bp?jit\(([^()]+)\)")
+_INTO_FIRST = re.compile(r'"aliasing_operands":\{"lists":\[\{"indices":\["0"')
+_RAGGED, _RAGGED_METADATA = "ragged-dot-", "ragged-dot-metadata"
 _ASYNC_START = 'custom_call_target="AsyncCollectiveStart"'
 
 
@@ -66,8 +70,21 @@ class HloCollective:
 
 
 @dataclass(frozen=True)
+class HloKernel:
+    """A hand-written kernel: the functions that it is called in, innermost first; bytes moved, once; how often.
+
+    ``scope`` is that of the op of which the compiler has made a kernel of its own, as it does of ``ragged_dot``.
+    """
+
+    called_in: tuple[str, ...]
+    bytes: float
+    times: int = 1
+    scope: str = ""
+
+
+@dataclass(frozen=True)
 class HloTotals:
-    """Cycles and collectives of a computation run once.
+    """Cycles, collectives and hand-written kernels of a computation run once.
 
     ``unestimated_bytes`` are read and written by instructions for which there are no cycles. ``unknown_loops`` are
     loops whose length the text does not tell; they are counted once.
@@ -77,13 +94,15 @@ class HloTotals:
     collectives: tuple[HloCollective, ...] = ()
     unestimated_bytes: float = 0.0
     unknown_loops: tuple[str, ...] = ()
+    kernels: tuple[HloKernel, ...] = ()
 
     def times(self, n: int) -> HloTotals:
         """The same, run ``n`` times."""
         if n == 1:
             return self
         repeated = tuple(replace(c, times=c.times * n) for c in self.collectives if n)
-        return HloTotals(self.cycles * n, repeated, self.unestimated_bytes * n, self.unknown_loops)
+        kernels = tuple(replace(k, times=k.times * n) for k in self.kernels if n)
+        return HloTotals(self.cycles * n, repeated, self.unestimated_bytes * n, self.unknown_loops, kernels)
 
     @property
     def sent_bytes(self) -> float:
@@ -122,12 +141,14 @@ def hlo_totals(module: HloModule, computation: str | None = None) -> HloTotals:
             return HloTotals(own.cycles, (replace(found, opposite=i.name in opposite),))
         base = i.opcode.removesuffix("-start")
         if base not in ("call", "async", "fusion"):
-            return replace(own, unestimated_bytes=_unestimated(i))
+            return replace(own, unestimated_bytes=_unestimated(i), kernels=_kernels(i))
         inside = _sum(of(name) for key in _BODIES for name in called.get(key, ()))
         if i.opcode != base:
             inside = replace(inside, collectives=tuple(replace(c, overlapped=True) for c in inside.collectives))
         if base == "fusion":
             moved = 0.0 if inside.collectives or _ASYNC_FUSION.search(i.name) else _unestimated(i)
+            if moved and _writes_into(module, i):
+                moved = 2 * sum(bytes_of(computation.instructions[name].shape) for name in i.operands[1:])
             return HloTotals(own.cycles, inside.collectives, moved)
         return replace(inside, cycles=own.cycles or inside.cycles)
 
@@ -141,13 +162,29 @@ def _sum(parts: Iterable[HloTotals]) -> HloTotals:
         tuple(c for p in parts for c in p.collectives),
         sum(p.unestimated_bytes for p in parts),
         tuple(name for p in parts for name in p.unknown_loops),
+        tuple(k for p in parts for k in p.kernels),
     )
 
 
 def _unestimated(i: Instruction) -> float:
     """Bytes that an instruction without cycles reads and writes, if it is of those that take time."""
-    dear = i.opcode in ("fusion", "sort") or (i.opcode == "custom-call" and _KERNEL in i.rest)
-    return 2 * bytes_of(i.shape) if dear and i.estimated_cycles is None else 0.0
+    return 2 * bytes_of(i.shape) if i.opcode in ("fusion", "sort") and i.estimated_cycles is None else 0.0
+
+
+def _writes_into(module: HloModule, i: Instruction) -> bool:
+    """Whether a fusion updates a few places of its first operand, in its buffer."""
+    fused = module.computations.get(next(iter(i.called.get("calls", ())), ""))
+    root = fused.root if fused is not None else None
+    return root is not None and root.opcode in ("scatter", "dynamic-update-slice") and bool(_INTO_FIRST.search(i.rest))
+
+
+def _kernels(i: Instruction) -> tuple[HloKernel, ...]:
+    """The hand-written kernel that an instruction is, if it is one."""
+    if i.opcode != "custom-call" or _KERNEL not in i.rest or i.estimated_cycles is not None:
+        return ()
+    own = i.name.startswith(_RAGGED) and not i.name.startswith(_RAGGED_METADATA)
+    called_in = tuple(reversed(_CALLED_IN.findall(i.op_name)))
+    return (HloKernel(called_in, 2 * bytes_of(i.shape), scope=i.op_name.rpartition("/")[0] if own else ""),)
 
 
 def _unknown(name: str) -> HloTotals:

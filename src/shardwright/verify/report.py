@@ -72,7 +72,8 @@ class CompilerVerdict(Verdict):
         limit_bytes: What a device has.
         step_seconds: ``compute_seconds``, ``comm_seconds`` and ``exposed_transfer_seconds`` one after the other; None
             where one is not known.
-        compute_seconds: The compiler's own cycles (TPU only).
+        compute_seconds: The compiler's own cycles (TPU only), and ``kernel_seconds``.
+        kernel_seconds: Of the Pallas kernels in it, by the plan's estimate: the compiler has no cycles for them.
         comm_seconds: The compiled program's collectives on the device's links.
         host_bytes: What one device keeps on the host: arguments, results, temporaries.
         transfer_seconds: The compiled program's moves between the memories of host and device, on the device's link.
@@ -92,6 +93,7 @@ class CompilerVerdict(Verdict):
     limit_bytes: int | None = None
     step_seconds: float | None = None
     compute_seconds: float | None = None
+    kernel_seconds: float | None = None
     comm_seconds: float | None = None
     host_bytes: int | None = None
     transfer_seconds: float | None = None
@@ -120,6 +122,7 @@ class CompilerVerdict(Verdict):
             counts=found.get("counts", {}),
             bytes=found.get("bytes", {}),
             involuntary=found.get("involuntary", ()),
+            kernel_seconds=found.get("kernel_seconds"),
             estimate=estimated,
             ratios=ratios,
             **compiled,
@@ -144,6 +147,8 @@ class CompilerVerdict(Verdict):
                 beside = f"estimated {shown(guess)}" if guess is not None else ""
                 rows.append((label, shown(value), beside, f"({ratio:.2f} of it)" if ratio is not None else ""))
         lines += [f"  {label:<14}{value:>12}  {guess}  {ratio}".rstrip() for label, value, guess, ratio in rows]
+        if self.kernel_seconds is not None:
+            lines.append(f"  {'of it kernels':<14}{_ms(self.kernel_seconds):>12}  as estimated: there are no cycles")
         lines += [
             f"  {kind:<20}{self.counts[kind]:>6} times{sent / 1e6:>12,.1f} MB from each device"
             for kind, sent in sorted(self.bytes.items(), key=lambda item: -item[1])
