@@ -44,8 +44,8 @@ OFFLOADING = Offloading(
         "stand before the backward loop, those to the host after it. A stack of 16 matrices: the copy-start of the "
         "state stands before both loops, with a barrier and without one; updated in a fori_loop in place, 1.2 GiB of "
         "temporaries in place of 2.5 and none on the host. "
-        "Where its 0.5 GiB of state are not donated, peak_memory_in_bytes is 3.016 GiB, while all arguments, results and "
-        "temporaries of the device are 2.017: 1.0 is state on the host; donated, it is 0.5 GiB less. "
+        "Where its 0.5 GiB of state are not donated, peak_memory_in_bytes is 3.016 GiB, while all arguments, results "
+        "and temporaries of the device are 2.017: 1.0 is state on the host; donated, it is 0.5 GiB less. "
         "docs/benchmarks/offload.md; tests/test_offloading.py."
     ),
 )
