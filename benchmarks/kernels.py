@@ -33,8 +33,8 @@ WHY = """What stays whole, in classes:
   attention's `dkv`), counters (`threefry`, `philox`). A part of the grid would have to be told where it begins.
 - Results that are no sums: attention over its keys, where each step rescales what came before; the inner dimension of
   megablox, whose last step mixes the sum with what was there.
-- Sums that are rounded at the end (`matmul` to bfloat16, `dq` and `dkv` of splash attention): parts would be rounded one
-  by one. To float32 they are split; splash attention's are so on jax 0.12, before which it adds up in a result.
+- Sums that are rounded at the end (`matmul` to bfloat16, `dq` and `dkv` of splash attention): parts would be rounded
+  one by one. To float32 they are split; splash attention's are so on jax 0.12, before which it adds up in a result.
 - Paged attention: each step starts to copy the pages of the next, and notes in memory which buffer they go to, so that
   no step stands alone; which is the last sequence is a constant in its code. `shard_map` around the call is the way.
 - The tiles of megablox' groups: how many there are is known only when it runs.
