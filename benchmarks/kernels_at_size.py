@@ -7,7 +7,8 @@
 Needs the tpu extra, and no TPU. Every program is planned as it is, by `sw.partition`, and compiled ahead of time. The
 compiler's step is its own cycles and the collectives of its final program on the links of the topology; it has none for
 kernels, which take what the plan's estimate has for a run ("of it kernels"), as often as the compiled program has one.
-"Sent for kernels" are the bytes of collectives that the plan has for the operands and results of kernels.
+"Sent for kernels" are the bytes of collectives that the plan has for the operands and results of kernels. Megablox with
+a rule is `benchmarks/grouped_product.py`: the same kernels in functions that say how they may be split.
 """
 
 from __future__ import annotations

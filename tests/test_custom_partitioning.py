@@ -1,5 +1,6 @@
 """Functions that bring a sharding rule, by JAX's ``custom_partitioning``: they keep it, and plans run their parts."""
 
+import importlib.util
 from functools import partial
 
 import jax
@@ -261,6 +262,15 @@ def test_a_lowering_of_the_users_own_has_its_calls():
     sharding = NamedSharding(mesh, P("data"))
     text = jax.jit(layers, in_shardings=(sharding, None)).lower(*LAYERS).as_text()
     assert "@CustomSPMDPartitioning" in text and "shardwright" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="the TPU compiler is not installed")
+def test_the_tpu_compiler_takes_the_parts():
+    plan = sw.evaluate(layers, *LAYERS, mesh=MESH, device="tpu-v5e", decisions=[("data", "x[0]"), ("model", "w[1]")])
+    found = plan.verify("tpu:v5e:2x4")
+    assert found, found.message
+    assert {c.axes for c in found.collectives} == {("model",)}
 
 
 @pytest.mark.slow
