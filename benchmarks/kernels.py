@@ -33,10 +33,10 @@ WHY = """What stays whole, in classes:
   attention's `dkv`), counters (`threefry`, `philox`). A part of the grid would have to be told where it begins.
 - Results that are no sums: attention over its keys, where each step rescales what came before; the inner dimension of
   megablox, whose last step mixes the sum with what was there.
-- Sums that are rounded at the end (`matmul` to bfloat16, `dkv` and `dq`): parts would be rounded one by one. To float32
-  they are split.
-- Paged attention: each step starts to copy the pages of the next, and notes in memory which buffer they go to, so that no
-  step stands alone; which is the last sequence is a constant in its code. `shard_map` around the call is the way.
+- Sums that are rounded at the end (`matmul` to bfloat16, `dq` and `dkv` of splash attention): parts would be rounded
+  one by one. To float32 they are split; splash attention's are so on jax 0.12, before which it adds up in a result.
+- Paged attention: each step starts to copy the pages of the next, and notes in memory which buffer they go to, so that
+  no step stands alone; which is the last sequence is a constant in its code. `shard_map` around the call is the way.
 - The tiles of megablox' groups: how many there are is known only when it runs.
 - `all_gather` talks to other devices by itself, in a `shard_map` of its own, and stays as it is.
 """
@@ -152,12 +152,12 @@ def page(rows: Sequence[Row]) -> str:
         "",
         "## Random kernels",
         "",
-        f"{n['kernels']} random small kernels on jax {versions}: grids of one to four indices; index maps that permute, repeat, offset, "
-        "divide, reverse, choose or look up in prefetched scalars; blocks of one to three; results that are set, added "
-        "up, or kept in scratch memory; numbers of steps in the body; aliases; results that nobody reads; some under "
-        "`vmap`. Each derived factor was split in a plan, alone and with each other one, and run in interpret mode on "
-        "up to eight CPU devices. What can be split at all was found by trying: the kernel run on every part of the "
-        "grid, with every array whole or in parts along any dimension.",
+        f"{n['kernels']} random small kernels on jax {versions}: grids of one to four indices; index maps that "
+        "permute, repeat, offset, divide, reverse, choose or look up in prefetched scalars; blocks of one to three; "
+        "results that are set, added up, or kept in scratch memory; numbers of steps in the body; aliases; results "
+        "that nobody reads; some under `vmap`. Each derived factor was split in a plan, alone and with each other one, "
+        "and run in interpret mode on up to eight CPU devices. What can be split at all was found by trying: the "
+        "kernel run on every part of the grid, with every array whole or in parts along any dimension.",
         "",
         "| | |",
         "|---|---|",

@@ -160,6 +160,15 @@ def sometimes(x_ref, out_ref):
         out_ref[...] = x_ref[...] + out_ref[...]
 
 
+def slice_by_slice(x_ref, out_ref):
+    zero_first(out_ref)
+
+    def turn(n, _):
+        out_ref[pl.ds(2 * n, 2)] += x_ref[pl.ds(2 * n, 2)]
+
+    lax.fori_loop(0, 4, turn, None)
+
+
 def in_scratch(x_ref, out_ref, sum_ref):
     zero_first(sum_ref)
     sum_ref[...] += x_ref[...]
@@ -175,7 +184,7 @@ def written_always(x_ref, out_ref, sum_ref):
     out_ref[...] = sum_ref[...]
 
 
-@pytest.mark.parametrize("body", [in_the_result, sometimes, in_scratch, written_always])
+@pytest.mark.parametrize("body", [in_the_result, sometimes, slice_by_slice, in_scratch, written_always])
 def test_sums_are_split_and_added_up_by_the_devices(body):
     fn = partial(added_up, body, scratch=body in (in_scratch, written_always))
     x = f32(16, 512)
@@ -346,6 +355,47 @@ def test_rows_of_an_array_that_every_step_has_whole():
     batched = f32(2, 32, 128), f32(2, 4, 128)
     (op,) = kernel_ops(jax.vmap(fn), *batched)
     assert splits(op)[1] == [(0, 1), (1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(("offset", "split"), [(0, True), (4, False)])
+def test_slices_of_an_array_that_every_step_has_whole(offset, split):
+    def body(x_ref, more_ref, out_ref):
+        start = 8 * pl.program_id(0) + offset
+        out_ref[...] = x_ref[...] + more_ref[pl.ds(start, 8)]
+
+    def fn(x, more):
+        ins = [((8, 128), lambda i: (i, 0)), ((40, 128), lambda _: (0, 0))]
+        return call(body, (5,), ins, ins[:1], [x])(x, more)[0]
+
+    args = f32(40, 128), f32(40, 128)
+    (op,) = kernel_ops(fn, *args)
+    assert splits(op) == ({0: [(0, 0), (1, 0), (2, 0)]} if split else {})
+    if split:
+        plan = sw.evaluate(fn, *args, mesh={"a": 5}, device="tpu-v5e", decisions=[("a", "x[0]")])
+        x, more = inputs(*args)
+        np.testing.assert_allclose(plan.jit()(x, more), x + more, rtol=1e-6)
+
+
+def test_rows_of_a_result_that_every_step_has_whole():
+    def body(x_ref, out_ref):
+        i, j = pl.program_id(0), pl.program_id(1)
+
+        @pl.when(j == 0)
+        def _():
+            out_ref[i] = jnp.zeros((128,), jnp.float32)
+
+        out_ref[i] += x_ref[...].sum(0)
+
+    def fn(x):
+        ins, outs = [((8, 128), lambda i, j: (i, j))], [((4, 128), lambda *_: (0, 0))]
+        return call(body, (4, 2), ins, outs, [jax.ShapeDtypeStruct((4, 128), x.dtype)])(x)[0]
+
+    (op,) = kernel_ops(fn, f32(32, 256))
+    assert splits(op) == {0: [(0, 0), (1, 0)]}
+    plan = sw.evaluate(fn, f32(32, 256), mesh={"a": 4}, device="tpu-v5e", decisions=[("a", "x[0]")])
+    assert "tensor<8x256xf32>" in regions(plan)[0]
+    (x,) = inputs(f32(32, 256))
+    np.testing.assert_allclose(plan.jit()(x), x.reshape(4, 8, 2, 128).sum((1, 2)), rtol=1e-4, atol=1e-5)
 
 
 def test_paged_attention_stays_whole():

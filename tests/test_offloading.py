@@ -16,7 +16,9 @@ from jax.sharding import PartitionSpec as P
 import shardwright as sw
 from shardwright.compiler.offloading import OFFLOADING, exposed_seconds
 from shardwright.devices import PRESETS
+from shardwright.devices.targets import parse_target
 from shardwright.frontend.stablehlo import read_stablehlo
+from shardwright.verify.figures import memory_figures
 from shardwright.verify.hlo import parse_hlo
 from shardwright.verify.hlo_transfers import replay_transfers
 
@@ -326,6 +328,14 @@ def test_a_plan_runs_and_leaves_state_where_it_was():
 def test_a_plan_runs_on_several_devices(constraints):
     verdict = plan_of(device="cpu", constraints=constraints).verify("run")
     assert verdict.ok, verdict
+
+
+def test_what_lies_on_the_host_is_no_part_of_a_devices_peak():
+    memory = dict.fromkeys(("output_bytes", "generated_code_bytes", "alias_bytes", "host_alias_bytes"), 0)
+    memory |= {"argument_bytes": 10, "temp_bytes": 50, "host_argument_bytes": 7, "host_output_bytes": 0}
+    memory |= {"host_temp_bytes": 5, "host_generated_code_bytes": 0, "peak_bytes": 47}
+    found = memory_figures(memory, parse_target("tpu:v5e:2x2"))
+    assert (found["peak_bytes"], found["host_bytes"]) == (40, 12)
 
 
 SCHEDULE = """\

@@ -54,6 +54,13 @@ def test_an_opened_loop_computes_the_same():
         np.testing.assert_allclose(mine, plain, rtol=2e-5, atol=2e-5)
 
 
+def test_constants_of_complex_numbers_are_left_alone():
+    def turned(x):
+        return jax.lax.fori_loop(0, 1, lambda _, x: x * jnp.array([1j, 2.0]), x)
+
+    assert "while" not in kinds(turned, jax.ShapeDtypeStruct((3, 2), jnp.complex64))
+
+
 def test_lines_and_scopes_are_those_of_the_loop():
     program = trace(jax.grad(loss), f32(1, 16, 16), f32(8, 16))
     products = [op.source for op in program.ops if op.kind == "dot_general"]

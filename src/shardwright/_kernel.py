@@ -26,11 +26,29 @@ Atom = int | Constant
 
 
 @dataclass(frozen=True)
+class Span:
+    """So many entries of a dimension, from a variable's number on."""
+
+    start: int
+    size: int
+
+
+Place = Atom | Span | str
+"""Where in a dimension: at a number, in a span, ``ALL`` or ``SOME``."""
+
+
+@dataclass(frozen=True)
 class Access:
-    """Memory that a step touches: for each dimension a number, ``ALL`` or ``SOME``, or None if that is not known."""
+    """Memory that a step touches: a place in each dimension, or None if that is not known."""
 
     ref: int
-    at: tuple[Atom | str, ...] | None
+    at: tuple[Place, ...] | None
+
+    @property
+    def atoms(self) -> tuple[Atom, ...]:
+        """The numbers that say where."""
+        numbers = [place.start if isinstance(place, Span) else place for place in self.at or ()]
+        return tuple(number for number in numbers if not isinstance(number, str))
 
     @property
     def is_full(self) -> bool:
@@ -111,12 +129,12 @@ class Block:
         """The grid indices that its place depends on."""
         depends: dict[int, frozenset[int]] = {self.place.params[k]: frozenset({k}) for k in range(self.indices)}
 
-        def of(atoms: Iterator[Atom | str]) -> frozenset[int]:
+        def of(atoms: Iterator[Atom]) -> frozenset[int]:
             found = [depends.get(atom, frozenset()) for atom in atoms if isinstance(atom, int)]
             return frozenset().union(*found)
 
         for step in self.place.everything():
-            read = of(atom for access in step.accesses for atom in access.at or ()) | of(iter(step.ins))
+            read = of(atom for access in step.accesses for atom in access.atoms) | of(iter(step.ins))
             read |= of(atom for body in step.bodies for atom in body.outs)
             depends.update(dict.fromkeys(step.outs, read))
         return of(iter(self.place.outs)) if self.place.outs else frozenset(range(self.indices))

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardwright._kernel import ALL, SOME, Access, Atom, Block, Code, Constant, Kernel, Step
+from shardwright._kernel import ALL, SOME, Access, Atom, Block, Code, Constant, Kernel, Place, Span, Step
 
 CALLS = {
     "jit": "jaxpr",
@@ -266,29 +266,33 @@ class _Reader:
 
     def _at(
         self, transforms: Sequence[Any], rank: int, env: dict[Any, Atom]
-    ) -> tuple[tuple[Atom | str, ...] | None, list[Atom]]:
-        """Where in memory an operation is at work, and the variables that say so otherwise than as a plain number."""
-        at: list[Atom | str] | None = [ALL] * rank
+    ) -> tuple[tuple[Place, ...] | None, list[Atom]]:
+        """Where in memory an operation is at work, and the variables that say so otherwise than as a place."""
+        at: list[Place] = [ALL] * rank
         read: list[Atom] = []
         for transform in transforms:
-            if at is None or type(transform).__name__ != "NDIndexer" or transform.int_indexer_shape:
-                at = None
-                read += [self._atom(v, env) for v in jax.tree.leaves(transform) if hasattr(v, "aval")]
-                continue
-            left = [d for d in range(rank) if isinstance(at[d], str)]
+            if type(transform).__name__ != "NDIndexer" or transform.int_indexer_shape:
+                return None, self._said(transforms, env)
+            left = [d for d in range(rank) if isinstance(at[d], (str, Span))]
             for d, index, size in zip(left, transform.indices, transform.shape, strict=True):
-                if type(index).__name__ == "Slice":
-                    if (index.start, index.size, index.stride) == (0, size, 1):
-                        continue
-                    starts = [v for v in (index.start, index.stride) if hasattr(v, "aval")]
-                    read += [self._atom(v, env) for v in starts]
-                    at[d] = SOME
-                elif at[d] == ALL:
+                if type(index).__name__ != "Slice":
+                    if at[d] != ALL:
+                        return None, self._said(transforms, env)
                     at[d] = self._atom(index, env)
-                else:
-                    read.append(self._atom(index, env))
-                    return None, read
-        return None if at is None else tuple(at), read
+                elif (index.start, index.size, index.stride) != (0, size, 1):
+                    starts = [self._atom(v, env) for v in (index.start, index.stride) if hasattr(v, "aval")]
+                    if at[d] == ALL and index.stride == 1 and starts and isinstance(starts[0], int):
+                        at[d] = Span(starts[0], index.size)
+                    elif at[d] == ALL:
+                        at[d] = SOME
+                        read += starts
+                    else:
+                        return None, self._said(transforms, env)
+        return tuple(at), read
+
+    def _said(self, transforms: Sequence[Any], env: dict[Any, Atom]) -> list[Atom]:
+        """All variables by which a place is said."""
+        return [self._atom(v, env) for each in transforms for v in jax.tree.leaves(each) if hasattr(v, "aval")]
 
 
 def _number(atom: Atom) -> int:

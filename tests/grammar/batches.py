@@ -90,6 +90,8 @@ def attempt(batch: list[int], first: int, note: Callable[[Row], None]) -> tuple[
     # The compiler says which of its checks failed, or Python what was raised.
     reason = next((w for w in words if "Check failed" in w), "".join(words[-3:]))
     note(running | {"verdict": "abort", "message": reason.strip()[-500:]})
+    if running["plan"] < 0:  # before there was a plan: there is none of this case to go on with
+        return left[1:], 0
     return left, running["plan"] + 1
 
 

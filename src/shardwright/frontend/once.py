@@ -135,7 +135,10 @@ def _key(operation: Any, inside: Mapping[Any, int] | None = None) -> Any | None:
     if never_merged(name) or (len(operation.regions) and name not in MERGED_WITH_BODIES):
         return None
     operands = tuple((inside or {}).get(value, value) for value in operation.operands)
-    attributes = tuple((each, operation.attributes[each]) for each in operation.attributes)
+    try:
+        attributes = tuple((each, operation.attributes[each]) for each in operation.attributes)
+    except TypeError:  # constants of complex numbers, which MLIR's bindings cannot read
+        return None
     types = tuple(result.type for result in operation.results)
     bodies = tuple(_body(block) for region in operation.regions for block in region.blocks)
     return None if None in bodies else (name, operands, attributes, types, bodies)

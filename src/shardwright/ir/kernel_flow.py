@@ -28,7 +28,7 @@ class Flow:
             left += more
         return frozenset(found)
 
-    def _of(self, atoms: Iterable[Atom | str]) -> frozenset[int]:
+    def _of(self, atoms: Iterable[Atom]) -> frozenset[int]:
         return frozenset().union(*(self.sources.get(atom, frozenset()) for atom in atoms if isinstance(atom, int)))
 
     def _add(self, known: dict[int, frozenset[int]], key: int, more: frozenset[int]) -> bool:
@@ -40,7 +40,7 @@ class Flow:
         """Whether anything new was found; ``around`` is what it hangs on whether this code is run."""
         changed = False
         for step in code.steps:
-            read = self._of(step.ins) | self._of(at for access in step.accesses for at in access.at or ()) | around
+            read = self._of(step.ins) | self._of(atom for access in step.accesses for atom in access.atoms) | around
             touched = frozenset(access.ref for access in step.accesses)
             inside = read
             for body in step.bodies:

@@ -73,9 +73,9 @@ class _Fresh:
 
 def used_in(code: Code) -> set[int]:
     """The variables that are read anywhere."""
-    found: set[Atom | str] = set(code.outs)
+    found: set[Atom] = set(code.outs)
     for step in code.everything():
         found.update(step.ins)
         found.update(atom for body in step.bodies for atom in body.outs)
-        found.update(atom for access in step.accesses for atom in access.at or ())
+        found.update(atom for access in step.accesses for atom in access.atoms)
     return {atom for atom in found if isinstance(atom, int)}

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from shardwright._kernel import ALL, Access, Atom, Block, Code, Constant, Kernel, Step
+from shardwright._kernel import ALL, Access, Atom, Block, Code, Constant, Kernel, Span, Step
 from shardwright.ir.kernel_flow import Flow
 from shardwright.ir.kernel_values import GridNumbers, first_part, moved
 
@@ -63,7 +63,7 @@ class Facts:
     def is_scattered(self, ref: int) -> bool:
         """Whether the kernel works at places along dimensions that it has all of."""
         return any(
-            isinstance(place, int) and dimension is not None
+            isinstance(place, (int, Span)) and dimension is not None
             for step in self.kernel.body.everything()
             for access in step.accesses
             if access.ref == ref
@@ -191,7 +191,7 @@ class _Check:
     def walk(self, code: Code) -> None:
         for step in code.steps:
             if id(step) in self.sums.adds:
-                places = [place for access in step.accesses for place in access.at or ()]
+                places = [atom for access in step.accesses for atom in access.atoms]
                 if any(self.differs(atom) for atom in (self.sums.adds[id(step)], *step.ins[1:], *places)):
                     raise Refused(self._numbered())
             elif id(step) not in self.sums.guarded and id(step) not in self.sums.inner:
@@ -245,8 +245,9 @@ class _Check:
     def _touch(self, access: Access) -> str:
         """Why what is touched is another on a part of the grid, if it is."""
         held = self.held.get(access.ref, ())
-        for n, atom in enumerate(access.at if access.at is not None else (ALL,) * len(held)):
+        for n, there in enumerate(access.at if access.at is not None else (ALL,) * len(held)):
             place = held[n] if n < len(held) else None
+            atom, extent = (there.start, there.size) if isinstance(there, Span) else (there, 1)
             if place is None or not isinstance(atom, int) or atom not in self.numbers.known:
                 if self.differs(atom):
                     return self.reason(atom) or self._numbered()
@@ -259,7 +260,7 @@ class _Check:
             if step:
                 mine = first_part(self.numbers.known[atom], self.proof.k, self.proof.ways)
                 whole = self.proof.kernel.shapes[t][d]
-                if int(mine.min()) < 0 or int(mine.max()) >= step or step * self.proof.ways != whole:
+                if int(mine.min()) < 0 or int(mine.max()) + extent > step or step * self.proof.ways != whole:
                     return f"does not go over dimension {d} of {self.proof.kernel.tensor(t)} evenly"
             self.proof.demand(t, d, step)
         return ""

@@ -53,7 +53,7 @@ class _Finder:
         self.sums = Sums()
         self.touches: dict[int, list[_Touch]] = {}
         self.made: dict[int, Step] = {}
-        self.uses: Counter[Atom | str] = Counter(kernel.body.outs)
+        self.uses: Counter[Atom] = Counter(kernel.body.outs)
         self.count = 0
         self.scratch = kernel.scratch_refs
         self.read = used_in(kernel.body)
@@ -66,7 +66,7 @@ class _Finder:
             self.uses.update(step.ins)
             self.uses.update(atom for body in step.bodies for atom in body.outs)
             for access in step.accesses:
-                self.uses.update(access.at or ())
+                self.uses.update(access.atoms)
                 self.touches.setdefault(access.ref, []).append(_Touch(self.count, step, access, branches, repeated))
             for n, body in enumerate(step.bodies):
                 inside = (*branches, (step.ins[0], n)) if step.op == "cond" else branches

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from shardwright.compiler.offloading import OFFLOADING
 from shardwright.cost.communication import collective_seconds
 from shardwright.devices import AxisLink, Part, axis_links, axis_parts, joined
 from shardwright.devices.targets import Target
@@ -131,7 +132,10 @@ def memory_figures(memory: Mapping[str, int], target: Target) -> dict[str, Any]:
     host = sum(memory.get(f"host_{name}", 0) for name in used) - memory.get("host_alias_bytes", 0)
     if target.platform == "tpu":
         # The most at one time counts what lies in the chip's own memory too, which small programs have all theirs in.
-        peak = min(memory.get("peak_bytes") or peak, peak)
+        most = memory.get("peak_bytes", 0)
+        if OFFLOADING.counted_on_device:
+            most -= host - memory.get("host_temp_bytes", 0)
+        peak = min(most, peak) if most > 0 else peak
     fits = {"tpu": True, "cpu": None}.get(target.platform, peak <= limit)
     limit_bytes = limit if target.platform != "cpu" else None
     return {"fits": fits, "peak_bytes": peak, "limit_bytes": limit_bytes, "host_bytes": host}
