@@ -46,6 +46,7 @@ PAGES = {
         "pins_and_tactics",
         "sharded_programs",
         "kernels",
+        "offloading",
         "verifying",
         "meshes",
         "memory_and_time",
