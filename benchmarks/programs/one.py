@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import sys
 import time
 from collections import defaultdict
@@ -24,6 +23,7 @@ from jax.sharding import AxisType, NamedSharding
 
 import shardwright as sw
 from benchmarks.programs import PROGRAMS, Program
+from shardwright._jax import parse_module
 from shardwright.apply import export_plain
 from shardwright.plan.known import common_names
 from shardwright.verify import compile_exported
@@ -105,8 +105,8 @@ def compiled(
     program: Program, exported: Any, mesh: dict[str, int], donate: Any, before: dict[str, Any]
 ) -> dict[str, Any]:
     """What the compiler makes of a module, or has made of the same one before."""
-    lines = [line for line in exported.mlir_module().splitlines() if not line.startswith("#loc")]
-    text = re.sub(r" ?loc\(#?\w*\)", "", "\n".join(lines))
+    # Without locations, which tell where the process was when it traced.
+    text = parse_module(exported.mlir_module().encode()).get_asm(enable_debug_info=False)
     module = hashlib.sha256(text.encode()).hexdigest()[:16]
     if before.get("module") == module and "step_seconds" in before.get("compiled", {}):
         return {"compiled": before["compiled"], "module": module}
