@@ -355,3 +355,13 @@ def test_partial_sums_of_a_gather_are_not_scattered_unevenly():
     )
     assert plan.partitioned.padded
     assert max(differences(looked_up, LOOKED_UP, plan)) < 1e-5
+
+
+@pytest.mark.parametrize(("start", "stop", "step"), [(1, 2, 3), (2, 3, 4), (1, 4, 5), (0, 1, 3), (3, 4, 2)])
+@pytest.mark.parametrize("parts", [2, 4])
+def test_a_slice_with_steps_that_keeps_one_entry_is_that_entry(start, stop, step, parts):
+    def sliced(x):
+        return jnp.sin(jnp.cos(x)[:, start:stop:step])
+
+    plan = sw.evaluate(sliced, f32(6, 4), mesh={"a": parts}, decisions=[("a", "x[1]")])
+    assert max(differences(sliced, (f32(6, 4),), plan)) < 1e-6

@@ -245,6 +245,22 @@ def slices() -> Iterator[Case]:
             focus=((0, 0),),
             pairs=start == 0,
         )
+    for size, start, stop, stride in (
+        (4, 1, 2, 3),
+        (4, 2, 3, 4),
+        (3, 2, 3, 3),
+        (8, 1, 2, 5),
+        (8, 1, 4, 5),
+        (16, 5, 6, 2),
+    ):
+        yield Case(
+            "slice",
+            "slice",
+            {"one entry": start, "stop": stop, "stride": stride},
+            lambda x, start=start, stop=stop, stride=stride: lax.slice(x, (start, 0), (stop, 6), (stride, 1)),
+            (Input((size, 6)),),
+            focus=((0, 0),),
+        )
     for size in (16, 13):
         yield Case(
             "slice",

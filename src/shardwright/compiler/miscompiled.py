@@ -221,6 +221,13 @@ def _of_indices(site: Site) -> frozenset[int]:
     return frozenset(f for factors in site.tensors[site.operands // 2] for f in factors)
 
 
+def _single_entries(site: Site) -> Iterable[int]:
+    """Dimensions of which a slice with steps keeps one entry."""
+    for d, (step, kept) in enumerate(zip(site.attributes["strides"], site.shapes[1], strict=True)):
+        if step > 1 and kept == 1 < site.shapes[0][d]:
+            yield from (site.of(0, d), site.of(1, d))
+
+
 def _overlapping_windows(site: Site) -> Iterable[int]:
     windows, strides = (site.attributes.get(n, ()) for n in ("window_dimensions", "window_strides"))
     for d, window in enumerate(windows):
@@ -321,6 +328,14 @@ TABLE: tuple[Miscompiled, ...] = (
         instead="indices are split by axes that divide them, and sums are whole before they are cut",
         evidence="docs/benchmarks/random_programs.md, tests/test_miscompiled.py",
         exact=lambda site: site.evenly({f for factors in site.tensors[1] for f in factors}),
+    ),
+    Miscompiled(
+        name="a slice with steps that keeps one entry",
+        kinds=frozenset({"slice"}),
+        what="another entry, or no program, where the slice ends within its first step and does not begin at 0",
+        instead="the dimension is whole",
+        evidence=_MATRIX + ", tests/test_miscompiled.py; plain jax.jit shows it, jaxlib 0.10.2 and 0.12.0",
+        whole=_single_entries,
     ),
     Miscompiled(
         name="a dynamic slice that is cut again",
