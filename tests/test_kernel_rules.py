@@ -248,6 +248,32 @@ def rounded(x_ref, out_ref, sum_ref):
     out_ref[...] = sum_ref[...].astype(out_ref.dtype)
 
 
+def masked_by_what_comes(x_ref, out_ref, sum_ref):
+    zero_first(sum_ref)
+    sum_ref[...] += x_ref[...]
+    out_ref[...] = jnp.where(x_ref[...] > 0, sum_ref[...], out_ref[...])
+
+
+def masked_by_number(x_ref, out_ref, sum_ref):
+    zero_first(sum_ref)
+    sum_ref[...] += x_ref[...]
+    mask = lax.broadcasted_iota(I32, (8, 128), 0) > pl.program_id(1)
+    out_ref[...] = jnp.where(mask, sum_ref[...], out_ref[...])
+
+
+def other_in_the_last(x_ref, out_ref, sum_ref):
+    zero_first(sum_ref)
+
+    def last():
+        sum_ref[...] += 2 * x_ref[...]
+        out_ref[...] = sum_ref[...]
+
+    def others():
+        sum_ref[...] += x_ref[...]
+
+    lax.cond(pl.program_id(1) == pl.num_programs(1) - 1, last, others)
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -258,14 +284,64 @@ def rounded(x_ref, out_ref, sum_ref):
         (also_looked_at, "not provably added up"),
         (added_by_number, "asked for by number"),
         (zero_by_rows, "not set to zero by just the first"),
-        (partial(rounded), "rounded from what they add up"),
+        (rounded, "not provably added up"),
+        (masked_by_what_comes, "not provably added up"),
+        (masked_by_number, "not provably added up"),
+        (other_in_the_last, "not provably added up"),
     ],
 )
 def test_what_is_no_sum_stays_whole(body, reason):
-    is_rounded = isinstance(body, partial)
-    fn = partial(added_up, body.func if is_rounded else body, dtype=jnp.bfloat16 if is_rounded else jnp.float32)
-    fn = partial(fn, scratch=is_rounded)
+    in_memory = body in (rounded, masked_by_what_comes, masked_by_number, other_in_the_last)
+    dtype = jnp.float8_e4m3fn if body is rounded else jnp.float32
+    fn = partial(added_up, body, dtype=dtype, scratch=in_memory)
     assert reason in notes(fn, f32(16, 512))[1]
+
+
+def test_a_sum_is_rounded_by_each_device_as_that_of_a_product_is():
+    fn, x = partial(added_up, rounded, dtype=jnp.bfloat16), f32(16, 512)
+    (op,) = kernel_ops(fn, x)
+    assert op.rule.reduction == {1}
+    plan = sw.evaluate(fn, x, mesh={"b": 4}, device="tpu-v5e", decisions=[("b", "x[1]")])
+    assert "tensor<16x128xf32>" in regions(plan)[0]
+    (value,) = inputs(x)
+    expected = value.reshape(16, 4, 128).sum(1)
+    np.testing.assert_allclose(np.asarray(plan.jit()(value), np.float32), expected, rtol=2e-2, atol=2e-2)
+
+
+def some_rows_each(table_ref, x_ref, out_ref, sum_ref):
+    """Each step of the first index adds up its own, and writes the rows that a table gives it."""
+    zero_first(sum_ref)
+    row, i = lax.broadcasted_iota(I32, (8, 128), 0), pl.program_id(0)
+
+    def last():
+        sum_ref[...] += x_ref[...]
+        first, end = table_ref[i], table_ref[i + 1]
+        out_ref[...] = jnp.where((row >= first) & (row < end), sum_ref[...], out_ref[...])
+
+    def others():
+        sum_ref[...] += x_ref[...]
+
+    lax.cond(pl.program_id(1) == pl.num_programs(1) - 1, last, others)
+
+
+def test_a_sum_that_goes_where_a_mask_says_is_split_and_added_up_by_the_devices():
+    def fn(table, x):
+        ins, outs = [((8, 128), lambda i, k, _: (i, k))], [((8, 128), lambda *_: (0, 0))]
+        memory = [pltpu.VMEM((8, 128), jnp.float32)]
+        shapes = [jax.ShapeDtypeStruct((8, 128), jnp.float32)]
+        work = pl.CostEstimate(flops=10**12, transcendentals=0, bytes_accessed=0)  # worth an all-reduce
+        kernel = call(some_rows_each, (3, 4), ins, outs, shapes, scalars=1, scratch=memory, cost_estimate=work)
+        return kernel(table, x)[0]
+
+    args = jax.ShapeDtypeStruct((4,), I32), f32(24, 512)
+    (op,) = kernel_ops(fn, *args)
+    assert op.rule.reduction == {1}
+    plan = sw.evaluate(fn, *args, mesh={"b": 4}, device="tpu-v5e", decisions=[("b", "x[1]")])
+    assert "tensor<24x128xf32>" in regions(plan)[0]
+    table, x = np.array([0, 3, 4, 8], np.int32), inputs(args[1])[0]
+    sums = x.reshape(3, 8, 4, 128).sum(2)
+    expected = np.concatenate([sums[i, table[i] : table[i + 1]] for i in range(3)])
+    np.testing.assert_allclose(plan.jit()(table, x), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_sum_over_two_indices_is_split_by_one_of_them_at_a_time():
@@ -407,13 +483,14 @@ def test_paged_attention_stays_whole():
 
 
 @pytest.mark.slow
-def test_grouped_products_are_split_by_columns():
+@pytest.mark.parametrize(("split", "part"), [("right[2]", "4x256x128"), ("right[1]", "4x128x256")])
+def test_grouped_products_are_split_by_columns_and_added_up_by_rows(split, part):
     def fn(left, right, sizes, interpret=False):
         return megablox.gmm(left, right, sizes, jnp.float32, (128, 128, 128), interpret=interpret)
 
-    args = f32(256, 128), f32(4, 128, 512), jax.ShapeDtypeStruct((4,), I32)
-    plan = sw.evaluate(fn, *args, mesh={"a": 4}, device="tpu-v5e", decisions=[("a", "right[2]")])
-    assert "tensor<4x128x128xf32>" in regions(plan)[0]
+    args = f32(256, 256), f32(4, 256, 256), jax.ShapeDtypeStruct((4,), I32)
+    plan = sw.evaluate(fn, *args, mesh={"a": 2}, device="tpu-v5e", decisions=[("a", split)])
+    assert f"tensor<{part}xf32>" in regions(plan)[0]
     left, right = inputs(*args[:2])
     sizes = np.array([60, 100, 0, 96], np.int32)
     expected = np.concatenate([p @ w for p, w in zip(np.split(left, np.cumsum(sizes)[:-1]), right, strict=True)])

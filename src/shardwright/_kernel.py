@@ -13,6 +13,9 @@ TARGET = "tpu_custom_call"
 ALL, SOME = ":", "?"
 """Of a dimension of memory that a step touches: all of it, or a part that is not one number."""
 
+ROUNDED = "rounded"
+"""The operation that makes floats of 16 bits or more of others."""
+
 
 @dataclass(frozen=True)
 class Constant:

@@ -7,13 +7,14 @@ primitives of a kernel's body name the memory that they touch. It imports nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
-from shardwright._kernel import ALL, SOME, Access, Atom, Block, Code, Constant, Kernel, Place, Span, Step
+from shardwright._kernel import ALL, ROUNDED, SOME, Access, Atom, Block, Code, Constant, Kernel, Place, Span, Step
 
 CALLS = {
     "jit": "jaxpr",
@@ -133,12 +134,15 @@ class _Reader:
             return Constant(None)
         return Constant(value.item())
 
-    def _steps(self, jaxpr: Any, env: dict[Any, Atom]) -> tuple[Step, ...]:
+    def _steps(self, jaxpr: Any, env: dict[Any, Atom], first: int = 0) -> tuple[Step, ...]:
+        """The steps of a jaxpr from its first equation on, or a later one."""
         steps: list[Step] = []
-        for equation in jaxpr.eqns:
+        for equation in jaxpr.eqns[first:]:
             called = CALLS.get(equation.primitive.name)
             if called and called in equation.params:
                 self._inline(equation, equation.params[called], env, steps)
+            elif equation.primitive.name == "cond":
+                steps.extend(self._cond(equation, env))
             else:
                 steps.append(self._step(equation, env))
         return tuple(steps)
@@ -158,10 +162,6 @@ class _Reader:
 
     def _step(self, equation: Any, env: dict[Any, Atom]) -> Step:
         name = equation.primitive.name
-        if name == "cond":
-            pred, *operands = equation.invars
-            bodies = tuple(self._body(branch, operands, 0, env) for branch in equation.params["branches"])
-            return Step("cond", (self._atom(pred, env),), self._new(equation.outvars, env), bodies=bodies)
         if name == "scan":
             return self._scan(equation, env)
         if name == "while":
@@ -184,6 +184,8 @@ class _Reader:
             name = "dma_remote"
         if name == "convert_element_type" and np.dtype(equation.params["new_dtype"]).kind not in "biu":
             dtype = ""
+            if all(_is_wide_float(v.aval.dtype) for v in (*equation.invars, *equation.outvars)):
+                name = ROUNDED
         return Step(
             name,
             ins,
@@ -193,6 +195,21 @@ class _Reader:
             effect=bool(equation.effects) or bool(accesses) or name.startswith("prng_"),
             asked=frozenset(k for jaxpr in inner for k in self._asked(jaxpr)),
         )
+
+    def _cond(self, equation: Any, env: dict[Any, Atom]) -> Iterator[Step]:
+        """Branches, after the steps that all of them begin with, which are done whichever is taken."""
+        pred, *operands = equation.invars
+        branches = [open_jaxpr(branch) for branch in equation.params["branches"]]
+        inside = [self._bound(branch, operands, env) for branch in branches]
+        same, shared = _beginning(branches)
+        yield from self._steps(_Part(branches[0].eqns[:same]), inside[0])
+        for found, names in zip(inside[1:], shared, strict=True):
+            found.update({v: inside[0][first] for v, first in names.items()})
+        bodies = tuple(
+            Code((), self._steps(branch, found, same), tuple(self._atom(v, found) for v in branch.outvars))
+            for branch, found in zip(branches, inside, strict=True)
+        )
+        yield Step("cond", (self._atom(pred, env),), self._new(equation.outvars, env), bodies=bodies)
 
     def _body(self, called: Any, operands: Sequence[Any], new: int, env: dict[Any, Atom]) -> Code:
         """Code in a branch or loop: its last parameters are new, those before are what is around it."""
@@ -293,6 +310,59 @@ class _Reader:
     def _said(self, transforms: Sequence[Any], env: dict[Any, Atom]) -> list[Atom]:
         """All variables by which a place is said."""
         return [self._atom(v, env) for each in transforms for v in jax.tree.leaves(each) if hasattr(v, "aval")]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The first equations of a jaxpr."""
+
+    eqns: Sequence[Any]
+
+
+def _beginning(branches: Sequence[Any]) -> tuple[int, list[dict[Any, Any]]]:
+    """How many equations all branches begin with, and whose variables of the first each of the others has as its own.
+
+    Equations with jaxprs in their parameters are taken for different ones.
+    """
+    first, *others = branches
+    if any(branch.constvars for branch in branches):
+        return 0, [{} for _ in others]
+    shared = [dict(zip(other.invars, first.invars, strict=True)) for other in others]
+    own: list[dict[Any, Any]] = [{} for _ in others]
+    for n, equation in enumerate(first.eqns):
+        for other, names, mine in zip(others, shared, own, strict=True):
+            if (
+                n >= len(other.eqns)
+                or first.constvars
+                or other.constvars
+                or not _is_same(equation, other.eqns[n], names)
+            ):
+                return n, own
+            found = dict(zip(other.eqns[n].outvars, equation.outvars, strict=True))
+            names.update(found)
+            mine.update(found)
+    return len(first.eqns), own
+
+
+def _is_same(one: Any, other: Any, names: Mapping[Any, Any]) -> bool:
+    """Whether two equations do the same, as their variables are called in the first."""
+    if one.primitive is not other.primitive or len(one.invars) != len(other.invars):
+        return False
+    for a, b in zip(one.invars, other.invars, strict=True):
+        literal = hasattr(a, "val"), hasattr(b, "val")
+        if literal[0] != literal[1] or (not literal[0] and names.get(b) is not a):
+            return False
+        if literal[0] and not (a.aval == b.aval and np.array_equal(np.asarray(a.val), np.asarray(b.val))):
+            return False
+    if len(one.outvars) != len(other.outvars) or [v.aval for v in one.outvars] != [v.aval for v in other.outvars]:
+        return False
+    inside = (each for v in one.params.values() for each in (v if isinstance(v, (tuple, list)) else (v,)))
+    return not any(hasattr(open_jaxpr(each), "eqns") for each in inside) and bool(one.params == other.params)
+
+
+def _is_wide_float(dtype: Any) -> bool:
+    """Whether a number is a float of 16 bits at least."""
+    return bool(jax.numpy.issubdtype(dtype, jax.numpy.floating)) and np.dtype(dtype).itemsize >= 2
 
 
 def _number(atom: Atom) -> int:

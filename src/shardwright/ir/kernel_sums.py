@@ -1,8 +1,11 @@
 """Results that a kernel provably adds up over a grid index, so that parts of the sum can be added by all devices.
 
-Two ways of writing it are known. A result that is set to zero in the first step and added to in each; and a result that
-is a copy of scratch memory in the last step, which is set to zero in the first and added to in each. In the steps of a
-sum are those of all grid indices that the result's place does not depend on.
+Three ways of writing it are known. A result that is set to zero in the first step and added to in each; a result that
+is a copy of scratch memory in the last step, which is set to zero in the first and added to in each; and a result that
+takes such a copy where a mask says so, and stays what it was elsewhere. A copy may be rounded to floats of 16 bits or
+more, as XLA rounds each device's part of a product before it adds them up. In the steps of a sum are those of all grid
+indices that the result's place does not depend on; with a mask, or where some sizes of the grid are known only when it
+runs, those of the last index alone, whatever the others are.
 """
 
 from __future__ import annotations
@@ -14,13 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardwright._kernel import SOME, Access, Atom, Code, Constant, Step
+from shardwright._kernel import ROUNDED, SOME, Access, Atom, Code, Constant, Step
 from shardwright.ir.kernel_memory import used_in
 from shardwright.ir.kernel_proofs import Facts, Refused, Sums
 from shardwright.ir.kernel_values import GridNumbers, Numbers
 
 _ADDITIONS = frozenset({"add", "add_any"})
-_SHAPING = frozenset({"broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "expand_dims", "copy"})
+_SHAPING = frozenset({"broadcast_in_dim", "convert_element_type", ROUNDED, "reshape", "squeeze", "expand_dims", "copy"})
 _MOST_BLOCKS = 1 << 18
 
 
@@ -32,6 +35,16 @@ class _Touch(NamedTuple):
     access: Access
     branches: tuple[tuple[Atom, int], ...]
     repeated: bool
+
+
+class _Copy(NamedTuple):
+    """A step that writes out what was added up: where, the step that reads it there, those between, and the mask."""
+
+    touch: _Touch
+    source: int
+    read: Step
+    between: tuple[Step, ...]
+    mask: Atom | None
 
 
 def find_sums(facts: Facts, k: int, ways: int, results: Iterable[int]) -> Sums:
@@ -48,7 +61,7 @@ class _Finder:
         self.facts, self.k = facts, k
         grid = list(kernel.grid)
         grid[k] //= ways
-        self.part = GridNumbers(grid, {k: (kernel.grid[k] - 1, grid[k] - 1)})
+        self.part = GridNumbers(grid, {k: (kernel.grid[k] - 1, grid[k] - 1)}, kernel.dynamic)
         self.part.work_out(kernel.body)
         self.sums = Sums()
         self.touches: dict[int, list[_Touch]] = {}
@@ -77,16 +90,26 @@ class _Finder:
         kernel = self.kernel
         t = len(kernel.scalars) + len(kernel.operands) + result
         name = kernel.tensor(t)
-        if kernel.dynamic:
-            raise Refused(f"has {name} written by all of its steps, and is not provably added up")
-        over = self._indices(result, name)
         ref = kernel.ref(t)
-        stores = self.touches.get(ref, [])
-        sources = {self._source(touch.step) for touch in stores}
-        if len(sources) == 1 and (source := sources.pop()) in self.scratch:
-            self._total(source, over, name, stores)
+        touches = self.touches.get(ref, [])
+        copies = [self._copy(touch) for touch in touches if touch.step.op == "swap"]
+        found = [copy for copy in copies if copy is not None and copy.source in self.scratch]
+        known = {id(step) for copy in found for step in (copy.touch.step, *copy.between)}
+        if not found or len({copy.source for copy in found}) > 1 or any(id(t.step) not in known for t in touches):
+            found = []
+        if kernel.dynamic or any(copy.mask is not None for copy in found):
+            over = self._alone(result, name)
         else:
-            self._total(ref, over, name, [])
+            over = self._indices(result, name)
+        self._total(found[0].source if found else ref, over, name, found)
+
+    def _alone(self, result: int, name: str) -> tuple[int, ...]:
+        """The grid index that is split, if a block of the result stays while just this one goes on."""
+        kernel, k = self.kernel, self.k
+        others = range(k + 1, len(kernel.grid))
+        if k in kernel.results[result].follows or any(kernel.grid[j] > 1 or j in kernel.dynamic for j in others):
+            raise Refused(f"has {name} written by all of its steps, and is not provably added up")
+        return (k,)
 
     def _indices(self, result: int, name: str) -> tuple[int, ...]:
         """The grid indices that a result's place does not depend on; there is a block for each step of the others."""
@@ -105,25 +128,75 @@ class _Finder:
             raise Refused(f"has {name} written by all of its steps, and so have others")
         return over
 
-    def _source(self, step: Step) -> int:
-        """The memory that a step copies into a result, or -1."""
-        if step.op != "swap" or not isinstance(step.ins[0], int):
-            return -1
-        made = self.made.get(step.ins[0])
-        if made is None or made.op != "get" or not made.accesses[0].is_full or not step.accesses[0].is_full:
-            return -1
-        return made.accesses[0].ref
+    def _copy(self, touch: _Touch) -> _Copy | None:
+        """How a step writes out what is in other memory, if that is all that it does."""
+        if not touch.access.is_full or touch.repeated:
+            return None
+        between: list[Step] = []
+        made = self._rounded(touch.step.ins[0], between)
+        mask = None
+        if made is not None and made.op == "select_n" and len(made.ins) == 3 and self.uses[made.outs[0]] == 1:
+            between.append(made)
+            mask = made.ins[0]
+            sides = [self._rounded(atom, between) for atom in made.ins[1:]]
+            before = [side for side in sides if side is not None and self._reads_all(side, touch.access.ref)]
+            if len(before) != 1 or not self._is_still(mask):
+                return None
+            between.append(before[0])
+            made = sides[1 - sides.index(before[0])]
+        if made is None or not self._reads_all(made, made.accesses[0].ref if made.accesses else -1):
+            return None
+        return _Copy(touch, made.accesses[0].ref, made, tuple(between), mask)
 
-    def _total(self, ref: int, over: tuple[int, ...], name: str, copies: Sequence[_Touch]) -> None:
+    def _rounded(self, atom: Atom, between: list[Step]) -> Step | None:
+        """The step that made a value, before it was rounded, for this use alone."""
+        while isinstance(atom, int) and (made := self.made.get(atom)) is not None and self.uses[atom] == 1:
+            if made.op != ROUNDED:
+                return made
+            between.append(made)
+            atom = made.ins[0]
+        return None
+
+    def _reads_all(self, step: Step, ref: int) -> bool:
+        return step.op == "get" and step.accesses[0].ref == ref and step.accesses[0].is_full
+
+    def _is_still(self, atom: Atom) -> bool:
+        """Whether a value provably is the same in all steps of the index that is split."""
+        if isinstance(atom, Constant):
+            return True
+        if (numbers := self.facts.body.of(atom)) is not None:
+            return _is_still(numbers, self.k)
+        step = self.made.get(atom)
+        if step is None or step.bodies or step.asked:
+            return False
+        if step.op == "program_id":
+            return step.axis not in (self.k, -1)
+        if step.op == "get":
+            read = [*step.ins, *step.accesses[0].atoms]
+            return self._stays(step.accesses[0].ref) and all(self._is_still(atom) for atom in read)
+        return not step.effect and step.op != "num_programs" and all(self._is_still(atom) for atom in step.ins)
+
+    def _stays(self, ref: int) -> bool:
+        """Whether memory is of a prefetched scalar or an operand, and the same in all steps of the index."""
+        kernel, count = self.kernel, len(self.kernel.scalars)
+        if ref in self.facts.written:
+            return False
+        if ref in (kernel.ref(t) for t in range(kernel.bounds, count)):
+            return True
+        return any(
+            ref == kernel.ref(count + b) and self.k not in block.follows for b, block in enumerate(kernel.operands)
+        )
+
+    def _total(self, ref: int, over: tuple[int, ...], name: str, copies: Sequence[_Copy]) -> None:
         """That memory is set to zero in the first step, added to in each, and copied, if at all, in the last."""
         plainly = f"has {name} written by all of its steps"
         begins: list[_Touch] = []
         ends: list[_Touch] = []
         adds: list[tuple[int, Step, Atom, tuple[Step, Step] | None]] = []
-        reads = {touch.step.ins[0] for touch in copies}
+        reads = {id(copy.read) for copy in copies}
         for touch in self.touches.get(ref, ()):
             step = touch.step
-            if step.op == "get" and reads.issuperset(step.outs) and self.uses[step.outs[0]] == 1:
+            if id(step) in reads:
                 ends.append(touch)
             elif step.op == "swap" and not self.read.intersection(step.outs):
                 if touch.access.is_full and self._is_zero(step.ins[0]) and not touch.repeated:
@@ -138,17 +211,18 @@ class _Finder:
         if any(t.step.op == "get" and id(t.step) not in gets for t in self.touches.get(ref, ())) or not begins:
             raise Refused(f"{plainly}, and is not provably added up")
         last = max(touch.order for touch in begins)
-        finish = min((touch.order for touch in (*ends, *copies)), default=self.count + 1)
+        finish = min((touch.order for touch in ends), default=self.count + 1)
         if any(not last < order < finish for order, *_ in adds):
             raise Refused(f"{plainly}, and is not provably added up")
         self._at_first(begins, over, plainly)
         if copies:
             if any(j > min(over) for j, size in enumerate(self.kernel.grid) if size > 1 and j not in over):
                 raise Refused(f"{plainly}, and the steps of others are between them")
-            self._at_last(copies, over, plainly)
+            self._at_last([copy.touch for copy in copies], over, plainly)
         self.sums.memory.add(ref)
-        for touch in (*begins, *ends, *copies):
-            self.sums.guarded.add(id(touch.step))
+        self.sums.guarded.update(id(touch.step) for touch in (*begins, *ends))
+        for copy in copies:
+            self.sums.guarded.update(map(id, (copy.touch.step, *copy.between)))
         for _, step, addend, inner in adds:
             self.sums.adds[id(step)] = addend
             self.sums.inner.update(map(id, inner or ()))
@@ -169,10 +243,6 @@ class _Finder:
                     and self.uses[mine] == 1
                 ):
                     return touch.step, addend, (get, addition)
-        if addition is not None and addition.op == "convert_element_type" and isinstance(addition.ins[0], int):
-            whole = self.made.get(addition.ins[0])
-            if whole is not None and whole.op == "get" and whole.accesses[0].ref in self.scratch:
-                raise Refused(f"{plainly}, rounded from what they add up")
         raise Refused(f"{plainly}, and is not provably added up")
 
     def _is_zero(self, atom: Atom) -> bool:
