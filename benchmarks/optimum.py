@@ -25,10 +25,9 @@ import jax
 
 import shardwright as sw
 from shardwright.baselines import exhaustive
-from shardwright.cost import CostModel
 from shardwright.devices import find_device
+from shardwright.price import CostModel, MeshShape, Places, State
 from shardwright.search import Space, find_actions, find_keepers, find_state
-from shardwright.spmd import MeshShape, Places, State
 from small import MESHES, SMALL
 
 DEVICE = find_device("tpu-v5e")

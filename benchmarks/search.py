@@ -48,14 +48,13 @@ import shardwright as sw
 from shardwright._collector import collector_paused
 from shardwright.analysis import analyse_program
 from shardwright.baselines import Baseline, automap, exhaustive, experts, integer_program
-from shardwright.cost import Cost, CostModel
 from shardwright.devices import Device, find_device
 from shardwright.frontend.trace import Lowering, lower, lowering_platform, read
 from shardwright.models import build
+from shardwright.price import Cost, CostModel, MeshShape, State
 from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best
 from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
 from shardwright.space import describe
-from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced
 
 GIB = 2**30

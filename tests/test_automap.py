@@ -12,10 +12,9 @@ import shardwright as sw
 from programs import f32
 from shardwright.baselines.automap import automap, possible_splits
 from shardwright.baselines.propagate import Propagation
-from shardwright.cost import CostModel
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.spmd import MeshShape, Places
+from shardwright.price import CostModel, MeshShape, Places
 
 MESH = MeshShape.of({"data": 4, "model": 2})
 DEVICE = find_device("tpu-v5e")

@@ -28,10 +28,10 @@ from shardwright.bench.page import BEGIN, END, kept, page_text, write_page
 from shardwright.bench.rows import Rows, read_rows, row_key
 from shardwright.bench.table import deciding, losses, summary, tables
 from shardwright.cli import main
-from shardwright.cost import CostModel, DevicePrices
 from shardwright.devices import find_device
 from shardwright.errors import CompilerMissingError, TargetError
 from shardwright.models import build
+from shardwright.price import CostModel, DevicePrices
 
 GIB = 2**30
 CASE = CASES["gpt v5e-16"]

@@ -15,14 +15,13 @@ import pytest
 import shardwright as sw
 from programs import f32
 from shardwright.baselines import experts
-from shardwright.cost import Cost
 from shardwright.devices import Device, Link
 from shardwright.models import build
 from shardwright.partition import Wish
+from shardwright.price import Cost, MeshShape, Sharding
+from shardwright.price.shardings import shard_values
 from shardwright.search import Space, find_actions, find_keepers
 from shardwright.space import Decision, Whole, describe
-from shardwright.spmd import MeshShape, Sharding
-from shardwright.spmd.shardings import shard_values
 from shardwright.traced import Traced
 
 pytestmark = pytest.mark.slow

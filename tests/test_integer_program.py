@@ -9,10 +9,9 @@ import pytest
 
 import shardwright as sw
 from shardwright.baselines.integer_program import build_problem, choose_shardings, integer_program, undominated
-from shardwright.cost import Cost, CostModel
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.spmd import MeshShape, Places, State
+from shardwright.price import Cost, CostModel, MeshShape, Places, State
 
 DEVICE = find_device("tpu-v5e")
 AMPLE = 10**12

@@ -12,10 +12,10 @@ import pytest
 import shardwright as sw
 from programs import f32
 from shardwright.baselines import exhaustive, experts
-from shardwright.cost import Cost, CostModel
 from shardwright.devices import find_device
 from shardwright.devices.targets import parse_target
 from shardwright.models import build
+from shardwright.price import Cost, CostModel, Entry, MeshShape, Places, State, keep_whole
 from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
 from shardwright.search.alike import PAYS, Equals, made_alike
 from shardwright.search.improve import improve, neighbours
@@ -24,7 +24,6 @@ from shardwright.search.scores import Found, Scores
 from shardwright.search.simplify import AS_GOOD, complexity, simplified
 from shardwright.space import Decision
 from shardwright.space.roles import Roles
-from shardwright.spmd import Entry, MeshShape, Places, State, keep_whole
 from small import MESHES, SMALL
 
 DEVICE = find_device("tpu-v5e")
@@ -249,7 +248,7 @@ def test_a_value_falls_with_seconds_and_with_bytes_over_the_limit() -> None:
 
 
 def test_the_memory_of_prices_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.cost.model._MOST_KEPT_ROWS", 50)
+    monkeypatch.setattr("shardwright.price.model._MOST_KEPT_ROWS", 50)
     fn, args, donate = SMALL["sgd"]
     forgetful = Problem(sw.analyse(fn, *args, donate=donate), MESHES["two axes"])
     found = forgetful.search(AMPLE)

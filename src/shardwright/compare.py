@@ -15,14 +15,13 @@ from rich.text import Text
 from shardwright._collector import collector_paused
 from shardwright._console import plain_text
 from shardwright.analysis.present import human_bytes
-from shardwright.cost import Cost, CostModel
-from shardwright.cost.present import human_seconds
 from shardwright.plan import Plan
 from shardwright.plan.present import exact_bytes
+from shardwright.price import Cost, CostModel, Entry, State, keep_whole
+from shardwright.price.present import human_seconds
 from shardwright.search.lists import Lists
 from shardwright.search.warm import all_combined, combinations, tactics_by_axis
 from shardwright.space import TACTICS, Decisions, resolve
-from shardwright.spmd import Entry, State, keep_whole
 
 OURS, REPLICATED = "this plan", "replicated"
 _TOGETHER = (

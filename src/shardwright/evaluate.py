@@ -20,8 +20,8 @@ from shardwright.plan import file as plan_file
 from shardwright.plan.fingerprint import differences, fingerprint
 from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import Pin, as_decisions, check_specs
+from shardwright.price import MeshShape
 from shardwright.space import implied_decisions
-from shardwright.spmd import MeshShape
 from shardwright.traced import Traced
 
 

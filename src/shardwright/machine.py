@@ -14,7 +14,7 @@ from shardwright.errors import MeshError, PlanError
 from shardwright.ir.program import Program
 from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import named_axes
-from shardwright.spmd import MeshShape
+from shardwright.price import MeshShape
 
 AXES = ("x", "y", "z")
 """What the axes of a mesh are called that nobody named."""

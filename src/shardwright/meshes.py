@@ -17,12 +17,11 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright._collector import collector_paused
-from shardwright.cost import Cost, CostModel
 from shardwright.errors import PinError
 from shardwright.machine import AXES
 from shardwright.plan.choices import MeshChoice
+from shardwright.price import Cost, CostModel, MeshShape, State
 from shardwright.search import Glance, Outcome
-from shardwright.spmd import MeshShape, State
 from shardwright.traced import Traced
 from shardwright.wish import Wish
 

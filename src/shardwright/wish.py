@@ -9,14 +9,13 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from shardwright._collector import collector_paused
-from shardwright.cost import Cost, CostModel
 from shardwright.devices import Device
 from shardwright.errors import PlanError
 from shardwright.plan.own import Decided
 from shardwright.plan.pins import as_decisions, decided, replicated
+from shardwright.price import Cost, CostModel, Entry, MeshShape, State
 from shardwright.search import Glance, Keepers, Kept, Outcome, find_keepers, find_state
 from shardwright.space import implied_decisions, resolve
-from shardwright.spmd import Entry, MeshShape, State
 from shardwright.traced import Traced
 
 _SHORT_SECONDS = 2.0

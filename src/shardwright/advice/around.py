@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from shardwright.cost.kernels import IN_PLACE, SHAPING
 from shardwright.ir.program import Program, Source
+from shardwright.price.kernels import IN_PLACE, SHAPING
 
 _NEARLY_ALL = 0.9
 

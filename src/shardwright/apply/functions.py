@@ -20,7 +20,7 @@ from shardwright.apply.specs import spec
 from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule, body_of
 from shardwright.ir.given import mesh_symbol
-from shardwright.spmd import MeshShape, Partitioned, Sharding
+from shardwright.price import MeshShape, Partitioned, Sharding
 
 _MESH, _REGION = "sdy.mesh", "sdy.manual_computation"
 

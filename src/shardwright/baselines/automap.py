@@ -16,8 +16,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from shardwright.baselines.base import Baseline
 from shardwright.baselines.propagate import Masks, Propagation
-from shardwright.cost import Cost, CostModel
-from shardwright.spmd.state import State
+from shardwright.price import Cost, CostModel
+from shardwright.price.state import State
 
 S = TypeVar("S")
 A = TypeVar("A")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardwright.cost import Cost
-from shardwright.spmd import Sharding
+from shardwright.price import Cost, Sharding
 
 
 @dataclass(frozen=True)

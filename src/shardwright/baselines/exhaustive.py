@@ -7,10 +7,9 @@ import time
 from itertools import product
 
 from shardwright.baselines.base import Baseline
-from shardwright.cost import CostModel
+from shardwright.price import CostModel, Entry, State
 from shardwright.search.lists import Lists, added
 from shardwright.search.space import Space
-from shardwright.spmd import Entry, State
 
 
 def exhaustive(space: Space, costs: CostModel, limit_bytes: int, *, most: int = 200_000) -> Baseline:

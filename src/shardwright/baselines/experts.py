@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 
 from shardwright.baselines.base import Baseline
-from shardwright.cost import CostModel
+from shardwright.price import CostModel, State
 from shardwright.search.space import Space
-from shardwright.spmd import State
 
 
 def experts(space: Space, costs: CostModel, limit_bytes: int) -> list[Baseline]:

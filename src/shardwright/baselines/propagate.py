@@ -15,8 +15,8 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from shardwright.cost.classes import Classes
-from shardwright.spmd.state import MeshShape, Sharding
+from shardwright.price.classes import Classes
+from shardwright.price.state import MeshShape, Sharding
 
 Masks = tuple[int, ...]
 """For each *place*, a dimension of a class of values, the axes that it is split over: bit ``a`` for axis ``a``."""

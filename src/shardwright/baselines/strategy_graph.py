@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from shardwright.baselines.strategies import value_shardings
 from shardwright.baselines.strategy_prices import Pricing, Vector
 from shardwright.baselines.strategy_runs import Run, Runs
-from shardwright.cost import CostModel
-from shardwright.cost.kernels import SHAPING
 from shardwright.ir.program import Op, Program, is_elementwise
-from shardwright.spmd.collectives import local_bytes
-from shardwright.spmd.state import MeshShape, Sharding
+from shardwright.price import CostModel
+from shardwright.price.collectives import local_bytes
+from shardwright.price.kernels import SHAPING
+from shardwright.price.state import MeshShape, Sharding
 
 Matrix = NDArray[np.float64]
 """Something for each pair of strategies of two nodes."""

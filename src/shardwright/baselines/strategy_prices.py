@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.baselines.strategy_runs import Run, Runs
-from shardwright.cost import CostModel
-from shardwright.cost.compute import (
+from shardwright.price import CostModel
+from shardwright.price.collectives import reduce_partial, reshard
+from shardwright.price.compute import (
     CONTRACTION_MEMORY_EFFICIENCY,
     MEMORY_EFFICIENCY,
     SLICE_SLOTS,
@@ -24,9 +25,8 @@ from shardwright.cost.compute import (
     traffic,
     vector_ops,
 )
-from shardwright.cost.layout import stored_bytes
-from shardwright.spmd.collectives import reduce_partial, reshard
-from shardwright.spmd.state import Sharding
+from shardwright.price.layout import stored_bytes
+from shardwright.price.state import Sharding
 
 Vector = NDArray[np.float64]
 """Something for each strategy of a node."""

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.baselines.strategies import MOST_STRATEGIES, ways_to_run
-from shardwright.cost import CostModel
 from shardwright.ir.program import Op
-from shardwright.spmd.assign import candidates
-from shardwright.spmd.collectives import reduce_partial
-from shardwright.spmd.state import Sharding
-from shardwright.spmd.uneven import splits_factor
+from shardwright.price import CostModel
+from shardwright.price.assign import candidates
+from shardwright.price.collectives import reduce_partial
+from shardwright.price.state import Sharding
+from shardwright.price.uneven import splits_factor
 
 
 class Run(NamedTuple):

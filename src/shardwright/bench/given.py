@@ -8,14 +8,13 @@ from typing import Any
 
 from shardwright.analysis import analyse_program
 from shardwright.apply import export_annotated
-from shardwright.cost import DevicePrices
 from shardwright.devices.targets import Target
 from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule
 from shardwright.plan import Plan
-from shardwright.spmd import MeshShape, Partitioned, Places, Sharding, State
-from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates
-from shardwright.spmd.prices import Prices
+from shardwright.price import DevicePrices, MeshShape, Partitioned, Places, Sharding, State
+from shardwright.price.assign import Assigner, Assignment, Problem, candidates
+from shardwright.price.weights import Prices
 from shardwright.verify import compile_exported
 
 

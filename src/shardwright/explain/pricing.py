@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shardwright._collector import collector_paused
-from shardwright.cost import Cost, CostModel
+from shardwright.price import Cost, CostModel, Entry, Sharding, State, keep_whole
+from shardwright.price.shardings import fixed_on, shard_value
 from shardwright.space import Decision, Decisions, Whole, resolve
 from shardwright.space.decisions import entry_of
-from shardwright.spmd import Entry, Sharding, State, keep_whole
-from shardwright.spmd.shardings import fixed_on, shard_value
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

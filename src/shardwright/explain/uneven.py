@@ -13,16 +13,15 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from shardwright._collector import collector_paused
-from shardwright.cost import Cost, CostModel
 from shardwright.explain.alternatives import usual_decision
 from shardwright.explain.pricing import MOST_OPS, state_of
 from shardwright.explain.reasons import INDIVISIBLE, UNNAMED, Dimension
 from shardwright.ir.program import Argument
+from shardwright.price import Cost, CostModel, Places, State
+from shardwright.price.collectives import local_bytes
+from shardwright.price.shardings import shard_value
+from shardwright.price.uneven import padded_size, padding, splits
 from shardwright.space import Decision, Whole
-from shardwright.spmd import Places, State
-from shardwright.spmd.collectives import local_bytes
-from shardwright.spmd.shardings import shard_value
-from shardwright.spmd.uneven import padded_size, padding, splits
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from shardwright.devices import slice_shares
 from shardwright.errors import MeshError
-from shardwright.spmd import MeshShape
+from shardwright.price import MeshShape
 
 MOST_DEVICES, MOST_AXES = 2**20, 16
 """Of a mesh: more than anybody has. Beyond, a price takes long: a tiny GPT takes seconds on 16 axes, minutes on 32."""

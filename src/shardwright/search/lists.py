@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwright.spmd import Entry
+from shardwright.price import Entry
 
 Lists = tuple[tuple[Entry, ...], ...]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shardwright.price import Entry, Places
 from shardwright.search.lists import Lists
-from shardwright.spmd import Entry, Places
 
 
 class Order:

@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError, nearest
 from shardwright.ir.program import Program
+from shardwright.price import Entry, MeshShape, State, keep_whole
 from shardwright.space.carried import carried_results
-from shardwright.spmd import Entry, MeshShape, State, keep_whole
 
 
 @dataclass(frozen=True)

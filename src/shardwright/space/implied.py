@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from shardwright.analysis import Analysis
 from shardwright.ir.program import CONSTRAINT, MANUAL
+from shardwright.price import MeshShape
 from shardwright.space.decisions import Decision
-from shardwright.spmd import MeshShape
 
 
 def implied_decisions(analysis: Analysis, mesh: MeshShape) -> list[Decision]:

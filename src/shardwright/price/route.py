@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwright.spmd.state import MeshShape, Sharding
+from shardwright.price.state import MeshShape, Sharding
 
 
 def stations(shape: Sequence[int], have: Sharding, want: Sharding, mesh: MeshShape) -> tuple[Sharding, ...]:

@@ -12,7 +12,7 @@ from shardwright.analysis.present import human_bytes
 from shardwright.ir.program import Source
 
 if TYPE_CHECKING:
-    from shardwright.cost.estimate import Estimate
+    from shardwright.price.estimate import Estimate
 
 _SHOWN = 10
 _NUMBERS = ("size", "tensors", "bytes", "times", "seconds", "arguments", "on each device")

@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.cost.model import CostModel
 from shardwright.ir.program import Source
-from shardwright.spmd.state import State
+from shardwright.price.model import CostModel
+from shardwright.price.state import State
 
 Bytes = NDArray[np.int64]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.cost.views import Seen, View
+from shardwright.price.views import Seen, View
 
 Rows = NDArray[np.int64]
 """Bytes, or counts of tensors, at each point of the program."""
@@ -24,7 +24,7 @@ class Part:
     """What a unit adds to a cost; ``held`` are numbers of tensors at each point and the bytes of one of them.
 
     ``on_host`` are the same of tensors in the host's memory. ``beside`` is what runs at the same time in each place
-    where values are moved between the two: see ``cost/transfers.py``. It equals nothing but itself, so that sums can be
+    where values are moved between the two: see ``price/transfers.py``. It equals nothing but itself, so that sums can be
     remembered by what they are made of.
     """
 

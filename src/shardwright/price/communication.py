@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from shardwright.devices.device import AxisLink
-from shardwright.spmd.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
+from shardwright.price.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
 
 
 def collective_seconds(

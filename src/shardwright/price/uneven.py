@@ -12,7 +12,7 @@ from math import prod
 
 from shardwright.ir.program import Op
 from shardwright.ir.rules import Rule
-from shardwright.spmd.state import MeshShape, Sharding
+from shardwright.price.state import MeshShape, Sharding
 
 MOST_PADDING = 0.5
 """Of a dimension's size: beyond it a device more would do nothing but padding."""

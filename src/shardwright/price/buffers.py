@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from shardwright.compiler.layouts import ROWS
 from shardwright.compiler.offloading import OFFLOADING
-from shardwright.cost.gathered import TABLE, Laid, taken_apart
-from shardwright.cost.kernels import IN_PLACE, VIEWS, Kernels, done
 from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.ir.program import CONSTRAINT, MANUAL, Op, Program, bits_of, is_elementwise
+from shardwright.price.gathered import TABLE, Laid, taken_apart
+from shardwright.price.kernels import IN_PLACE, VIEWS, Kernels, done
 
 
 class Form(NamedTuple):

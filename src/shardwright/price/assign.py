@@ -18,10 +18,10 @@ from shardwright.ir.collective_ops import COLLECTIVES
 from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import Op, bits_of
 from shardwright.ir.rules import Rule
-from shardwright.spmd.collectives import Move, local_bytes, own_move, reduce_partial, reduced
-from shardwright.spmd.prices import Prices
-from shardwright.spmd.state import MeshShape, Sharding
-from shardwright.spmd.uneven import moved_padding, paddable, padded_size, padding, splits_factor
+from shardwright.price.collectives import Move, local_bytes, own_move, reduce_partial, reduced
+from shardwright.price.state import MeshShape, Sharding
+from shardwright.price.uneven import moved_padding, paddable, padded_size, padding, splits_factor
+from shardwright.price.weights import Prices
 
 _MOST_WAYS = 256
 _SAMPLE_BYTES, _DECIMALS = 1e6, 15

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwright.cost.buffers import Form
-from shardwright.cost.classes import ValueClass
-from shardwright.cost.layout import row_bytes, stored_bytes
-from shardwright.cost.views import Seen, View
-from shardwright.spmd.shardings import fixed_on, shard_value
-from shardwright.spmd.state import MeshShape, Sharding
+from shardwright.price.buffers import Form
+from shardwright.price.classes import ValueClass
+from shardwright.price.layout import row_bytes, stored_bytes
+from shardwright.price.shardings import fixed_on, shard_value
+from shardwright.price.state import MeshShape, Sharding
+from shardwright.price.views import Seen, View
 
 
 class Tensors:

@@ -10,23 +10,23 @@ from itertools import chain
 
 import numpy as np
 
-from shardwright.cost.buffers import AS_IT_LIES, Form
-from shardwright.cost.classes import Classes
-from shardwright.cost.compute import kernel_seconds, relayout_seconds
-from shardwright.cost.families import NO_PART, Part, Rows, Seconds, Unit
-from shardwright.cost.gathered import Laid, LaidWork, laid_work
-from shardwright.cost.kernel_work import KernelWork, KernelWorks
-from shardwright.cost.layout import stored_bytes
-from shardwright.cost.op_prices import OpPrice, OpPrices
-from shardwright.cost.points import Points, coverage
-from shardwright.cost.prices import DevicePrices
-from shardwright.cost.tensors import Tensors
-from shardwright.cost.transfers import COMPUTE, TO_DEVICE, TO_HOST, Transfers, host_rate
-from shardwright.cost.views import View
 from shardwright.ir.memory import HOST, moved_to, moves_between
-from shardwright.spmd.collectives import Move, reshard
-from shardwright.spmd.state import Sharding, without
-from shardwright.spmd.uneven import moved_padding
+from shardwright.price.buffers import AS_IT_LIES, Form
+from shardwright.price.classes import Classes
+from shardwright.price.collectives import Move, reshard
+from shardwright.price.compute import kernel_seconds, relayout_seconds
+from shardwright.price.families import NO_PART, Part, Rows, Seconds, Unit
+from shardwright.price.gathered import Laid, LaidWork, laid_work
+from shardwright.price.kernel_work import KernelWork, KernelWorks
+from shardwright.price.layout import stored_bytes
+from shardwright.price.op_prices import OpPrice, OpPrices
+from shardwright.price.points import Points, coverage
+from shardwright.price.prices import DevicePrices
+from shardwright.price.state import Sharding, without
+from shardwright.price.tensors import Tensors
+from shardwright.price.transfers import COMPUTE, TO_DEVICE, TO_HOST, Transfers, host_rate
+from shardwright.price.uneven import moved_padding
+from shardwright.price.views import View
 
 Wanted = dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]]
 """The shardings that a value has to be brought to: by which moves, and for which of its uses."""

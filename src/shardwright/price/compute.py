@@ -13,13 +13,13 @@ from typing import NamedTuple
 from shardwright._function import Function
 from shardwright._kernel import Kernel
 from shardwright.compiler import ragged
-from shardwright.cost.kernels import EXPENSIVE, IN_PLACE, SHAPING
-from shardwright.cost.layout import padded
 from shardwright.devices import Device
 from shardwright.ir.collective_ops import COLLECTIVES
 from shardwright.ir.program import CONSTRAINT, Op
 from shardwright.ir.rules import Rule
-from shardwright.spmd.state import MeshShape
+from shardwright.price.kernels import EXPENSIVE, IN_PLACE, SHAPING
+from shardwright.price.layout import padded
+from shardwright.price.state import MeshShape
 
 # A loop-carried fusion of the TPU compiler never has fewer than about 2,000 cycles.
 LAUNCH_SECONDS = 1.3e-6

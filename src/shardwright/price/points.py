@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.cost.buffers import Form
-from shardwright.cost.classes import Classes
+from shardwright.price.buffers import Form
+from shardwright.price.classes import Classes
 
 Counts = NDArray[np.int64]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from shardwright.ir.program import Op
-from shardwright.spmd.collectives import Move
+from shardwright.price.collectives import Move
 
 
 class Prices(Protocol):

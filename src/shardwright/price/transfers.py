@@ -13,10 +13,10 @@ from functools import cached_property
 import numpy as np
 
 from shardwright.compiler.offloading import exposed_seconds
-from shardwright.cost.families import Seconds
 from shardwright.errors import DeviceError
 from shardwright.ir.memory import moves_between
 from shardwright.ir.program import Program
+from shardwright.price.families import Seconds
 
 TO_HOST, TO_DEVICE, COMPUTE = range(3)
 

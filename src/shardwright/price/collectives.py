@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shardwright.spmd.state import MeshShape, Sharding
+from shardwright.price.state import MeshShape, Sharding
 
 ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER = "all-gather", "all-reduce", "reduce-scatter"
 ALL_TO_ALL, PERMUTE = "all-to-all", "collective-permute"

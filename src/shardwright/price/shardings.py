@@ -12,9 +12,9 @@ from shardwright.analysis import Analysis
 from shardwright.compiler.whole import KINDS as COMPUTED_WHOLE
 from shardwright.ir.given import Given
 from shardwright.ir.program import Op, Program
-from shardwright.spmd.kept import kept_by, stays_whole
-from shardwright.spmd.state import Entry, MeshShape, Sharding, State
-from shardwright.spmd.uneven import splits
+from shardwright.price.kept import kept_by, stays_whole
+from shardwright.price.state import Entry, MeshShape, Sharding, State
+from shardwright.price.uneven import splits
 
 
 class Pair(NamedTuple):

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
-from shardwright.cost.buffers import Buffers, find_buffers
-from shardwright.cost.kernels import Kernels, find_kernels
-from shardwright.cost.shortcuts import with_shortcuts
 from shardwright.ir.given import Given, local
 from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import MANUAL, Op, Program
-from shardwright.spmd.kept import kept_by, stays_whole
-from shardwright.spmd.shardings import NO_BOUNDS, Bounds, Pair, Places, bounds_of
-from shardwright.spmd.state import Sharding
+from shardwright.price.buffers import Buffers, find_buffers
+from shardwright.price.kept import kept_by, stays_whole
+from shardwright.price.kernels import Kernels, find_kernels
+from shardwright.price.shardings import NO_BOUNDS, Bounds, Pair, Places, bounds_of
+from shardwright.price.shortcuts import with_shortcuts
+from shardwright.price.state import Sharding
 
 K = TypeVar("K", bound=Hashable)
 

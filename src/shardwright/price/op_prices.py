@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shardwright.cost.classes import Classes
-from shardwright.cost.compute import function_work, kernel_work, matrix_seconds, traffic, vector_ops
-from shardwright.cost.tensors import Tensors
-from shardwright.cost.views import Seen, View, bits
 from shardwright.devices import Device
 from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import Op
-from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates, spread
-from shardwright.spmd.collectives import ALL_REDUCE
-from shardwright.spmd.shardings import NO_BOUNDS, Bounds
-from shardwright.spmd.state import MeshShape
+from shardwright.price.assign import Assigner, Assignment, Problem, candidates, spread
+from shardwright.price.classes import Classes
+from shardwright.price.collectives import ALL_REDUCE
+from shardwright.price.compute import function_work, kernel_work, matrix_seconds, traffic, vector_ops
+from shardwright.price.shardings import NO_BOUNDS, Bounds
+from shardwright.price.state import MeshShape
+from shardwright.price.tensors import Tensors
+from shardwright.price.views import Seen, View, bits
 
 
 class OpWork(NamedTuple):

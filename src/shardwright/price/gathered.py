@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shardwright.cost.layout import apart_bytes, apart_move_slots, apart_slots, apart_work_slots, row_copy_slots
 from shardwright.devices import Device
 from shardwright.ir.program import Op, Program, is_elementwise
+from shardwright.price.layout import apart_bytes, apart_move_slots, apart_slots, apart_work_slots, row_copy_slots
 
 TABLE, SUMMED, SPREAD = "copy in rows", "gathered rows taken apart and added up", "rows spread before a scatter"
 

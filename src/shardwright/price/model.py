@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shardwright.cost.buffers import Buffer
-from shardwright.cost.classes import Classes
-from shardwright.cost.compute import Work, kernel_seconds
-from shardwright.cost.families import (
+from shardwright.devices import Device
+from shardwright.price.assign import Assigner, Assignment
+from shardwright.price.buffers import Buffer
+from shardwright.price.classes import Classes
+from shardwright.price.collectives import Move
+from shardwright.price.compute import Work, kernel_seconds
+from shardwright.price.families import (
     Family,
     FamilyPart,
     Rows,
@@ -25,21 +28,18 @@ from shardwright.cost.families import (
     move_rows,
     total_rows,
 )
-from shardwright.cost.gathered import Laid, LaidWork
-from shardwright.cost.kernel_work import KernelWork, KernelWorks
-from shardwright.cost.op_prices import OpPrices, WorkBySplit
-from shardwright.cost.points import Points, find_points
-from shardwright.cost.prices import DevicePrices
-from shardwright.cost.tensors import Tensors
-from shardwright.cost.transfers import all_and_exposed
-from shardwright.cost.units import Units, Wanted
-from shardwright.cost.views import Lists, Projections, View
-from shardwright.devices import Device
-from shardwright.spmd.assign import Assigner, Assignment
-from shardwright.spmd.collectives import Move
-from shardwright.spmd.partitioned import Partitioned, partition_program, partition_values
-from shardwright.spmd.shardings import Places
-from shardwright.spmd.state import MeshShape, Sharding, State
+from shardwright.price.gathered import Laid, LaidWork
+from shardwright.price.kernel_work import KernelWork, KernelWorks
+from shardwright.price.op_prices import OpPrices, WorkBySplit
+from shardwright.price.partitioned import Partitioned, partition_program, partition_values
+from shardwright.price.points import Points, find_points
+from shardwright.price.prices import DevicePrices
+from shardwright.price.shardings import Places
+from shardwright.price.state import MeshShape, Sharding, State
+from shardwright.price.tensors import Tensors
+from shardwright.price.transfers import all_and_exposed
+from shardwright.price.units import Units, Wanted
+from shardwright.price.views import Lists, Projections, View
 
 _MOST_KEPT_ROWS = 2**27
 """Numbers, eight bytes each, that may be remembered before all are forgotten."""

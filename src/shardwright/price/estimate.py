@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from shardwright.cost.compute import kernel_seconds
-from shardwright.cost.kernels import CONTRACTIONS
-from shardwright.cost.model import CostModel
 from shardwright.ir.memory import moved_to, moves_between
 from shardwright.ir.program import CONSTRAINT, MANUAL, Program, Source
-from shardwright.spmd.collectives import Move
-from shardwright.spmd.partitioned import Collective, Partitioned
-from shardwright.spmd.state import MeshShape
+from shardwright.price.collectives import Move
+from shardwright.price.compute import kernel_seconds
+from shardwright.price.kernels import CONTRACTIONS
+from shardwright.price.model import CostModel
+from shardwright.price.partitioned import Collective, Partitioned
+from shardwright.price.state import MeshShape
 
 _COSTLIEST = 10
 
@@ -145,7 +145,7 @@ class Estimate:
 
     def __str__(self) -> str:
         from shardwright._console import plain_text
-        from shardwright.cost.present import estimate_table
+        from shardwright.price.present import estimate_table
 
         return plain_text(estimate_table(self))
 

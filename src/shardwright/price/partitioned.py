@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shardwright.ir.program import MANUAL, Op, Program, Source, Value
-from shardwright.spmd.assign import Assigner, Assignment, Problem, candidates, spread
-from shardwright.spmd.collectives import Move, reshard
-from shardwright.spmd.prices import Prices
-from shardwright.spmd.shardings import Bounds, Places, bounds_of, shard_values
-from shardwright.spmd.state import MeshShape, Sharding, State, without
-from shardwright.spmd.uneven import moved_padding, padding
+from shardwright.price.assign import Assigner, Assignment, Problem, candidates, spread
+from shardwright.price.collectives import Move, reshard
+from shardwright.price.shardings import Bounds, Places, bounds_of, shard_values
+from shardwright.price.state import MeshShape, Sharding, State, without
+from shardwright.price.uneven import moved_padding, padding
+from shardwright.price.weights import Prices
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shardwright.compiler.sums import reduced_whole
-from shardwright.cost.communication import collective_seconds
-from shardwright.cost.compute import RELAYOUT_SLOTS, SMALL_TILE_SLOTS
 from shardwright.devices import AxisLink, Device, Part, axis_parts, joined
 from shardwright.ir.program import Op, bits_of
-from shardwright.spmd.collectives import ALL_GATHER, ALL_TO_ALL, Move
-from shardwright.spmd.state import MeshShape
+from shardwright.price.collectives import ALL_GATHER, ALL_TO_ALL, Move
+from shardwright.price.communication import collective_seconds
+from shardwright.price.compute import RELAYOUT_SLOTS, SMALL_TILE_SLOTS
+from shardwright.price.state import MeshShape
 
 # A TPU product whose partial sums are scattered is a loop over the parts of its result. Each part is written, and read
 # and written again when it is added to what came from the neighbour, in time of its own: five times its bytes, by the

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shardwright.cost.classes import Classes, KernelClass
-from shardwright.cost.compute import SLICE_SLOTS, Work
-from shardwright.cost.op_prices import OpPrice, OpPrices, PricedOps
-from shardwright.cost.views import View
+from shardwright.price.classes import Classes, KernelClass
+from shardwright.price.compute import SLICE_SLOTS, Work
+from shardwright.price.op_prices import OpPrice, OpPrices, PricedOps
+from shardwright.price.views import View
 
 
 class KernelWork(NamedTuple):
