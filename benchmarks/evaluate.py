@@ -27,7 +27,9 @@ import jax
 import shardwright as sw
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.price import CostModel, Entry, MeshShape, Places, State
+from shardwright.price import CostModel, Places
+from shardwright.request import MeshShape
+from shardwright.space.state import Entry, State
 
 CASES = {
     "gpt, scanned": ("gpt", {}),

@@ -18,8 +18,8 @@ import shardwright as sw
 from shardwright.devices import PRESETS
 from shardwright.fit.dimension import Dimension, find_dimension
 from shardwright.models import build
-from shardwright.plan.mesh import mesh_shape
 from shardwright.price.kernels import CONTRACTIONS
+from shardwright.request import mesh_shape
 from shardwright.traced import Traced
 from shardwright.verify.compile import verify_compiled
 from shardwright.wish import Wish

@@ -26,8 +26,10 @@ import jax
 import shardwright as sw
 from shardwright.baselines import exhaustive
 from shardwright.devices import find_device
-from shardwright.price import CostModel, MeshShape, Places, State
+from shardwright.price import CostModel, Places
+from shardwright.request import MeshShape
 from shardwright.search import Space, find_actions, find_keepers, find_state
+from shardwright.space.state import State
 from small import MESHES, SMALL
 
 DEVICE = find_device("tpu-v5e")

@@ -51,10 +51,12 @@ from shardwright.baselines import Baseline, automap, exhaustive, experts, intege
 from shardwright.devices import Device, find_device
 from shardwright.frontend.trace import Lowering, lower, lowering_platform, read
 from shardwright.models import build
-from shardwright.price import Cost, CostModel, MeshShape, State
+from shardwright.price import Cost, CostModel
+from shardwright.request import MeshShape
 from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best
 from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
 from shardwright.space import describe
+from shardwright.space.state import State
 from shardwright.traced import Traced
 
 GIB = 2**30

@@ -14,7 +14,8 @@ from shardwright.baselines.automap import automap, possible_splits
 from shardwright.baselines.propagate import Propagation
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.price import CostModel, MeshShape, Places
+from shardwright.price import CostModel, Places
+from shardwright.request import MeshShape
 
 MESH = MeshShape.of({"data": 4, "model": 2})
 DEVICE = find_device("tpu-v5e")

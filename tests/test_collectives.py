@@ -3,7 +3,7 @@
 import pytest
 
 from shardwright.price.collectives import Move, local_bytes, reduce_partial, reduced, reshard
-from shardwright.price.state import MeshShape
+from shardwright.request import MeshShape
 
 MESH = MeshShape.of({"x": 4, "y": 2})
 X, Y = 0, 1

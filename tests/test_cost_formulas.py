@@ -9,7 +9,6 @@ import pytest
 import shardwright as sw
 from shardwright.devices import AxisLink
 from shardwright.ir.program import Op
-from shardwright.price import MeshShape
 from shardwright.price.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
 from shardwright.price.communication import collective_seconds
 from shardwright.price.compute import (
@@ -26,6 +25,7 @@ from shardwright.price.compute import (
     vector_ops,
 )
 from shardwright.price.layout import stored_bytes
+from shardwright.request import MeshShape
 
 GB = 1e9
 TILE = (8, 128)

@@ -18,10 +18,12 @@ from shardwright.baselines import experts
 from shardwright.devices import Device, Link
 from shardwright.models import build
 from shardwright.partition import Wish
-from shardwright.price import Cost, MeshShape, Sharding
+from shardwright.price import Cost
 from shardwright.price.shardings import shard_values
+from shardwright.request import MeshShape
 from shardwright.search import Space, find_actions, find_keepers
 from shardwright.space import Decision, Whole, describe
+from shardwright.space.state import Sharding
 from shardwright.traced import Traced
 
 pytestmark = pytest.mark.slow

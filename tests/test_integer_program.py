@@ -11,7 +11,9 @@ import shardwright as sw
 from shardwright.baselines.integer_program import build_problem, choose_shardings, integer_program, undominated
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.price import Cost, CostModel, MeshShape, Places, State
+from shardwright.price import Cost, CostModel, Places
+from shardwright.request import MeshShape
+from shardwright.space.state import State
 
 DEVICE = find_device("tpu-v5e")
 AMPLE = 10**12

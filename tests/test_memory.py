@@ -350,7 +350,9 @@ class TestPeak:
 
     def test_copies_of_a_layer_leave_few_points(self):
         from shardwright.models import build
-        from shardwright.price import CostModel, MeshShape, Places, State
+        from shardwright.price import CostModel, Places
+        from shardwright.request import MeshShape
+        from shardwright.space.state import State
 
         fn, args, options = build("mlp", preset="tiny", layers=16)
         analysis = sw.analyse(fn, *args, **options)

@@ -7,9 +7,10 @@ import pytest
 import shardwright as sw
 from shardwright.devices import find_device
 from shardwright.ir.outlook import narrowed_by
-from shardwright.price import DevicePrices, MeshShape
+from shardwright.price import DevicePrices
 from shardwright.price.collectives import Move
 from shardwright.price.kept import stays_whole
+from shardwright.request import MeshShape
 from shardwright.space.decisions import paths_of
 
 F32 = jnp.float32

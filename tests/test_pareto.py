@@ -17,9 +17,11 @@ from shardwright.devices import find_device
 from shardwright.front import Point
 from shardwright.models import build
 from shardwright.pareto import thinned, undominated
-from shardwright.price import CostModel, MeshShape, Places, State
+from shardwright.price import CostModel, Places
 from shardwright.report.front import front_plot, render_front
+from shardwright.request import MeshShape
 from shardwright.search import Space, find_actions, find_keepers
+from shardwright.space.state import State
 from small import SMALL
 
 pytestmark = pytest.mark.usefixtures("exact_estimates")

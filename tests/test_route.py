@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from shardwright.price.route import stations
-from shardwright.price.state import MeshShape
+from shardwright.request import MeshShape
 
 MESH = MeshShape.of({"x": 4, "y": 4, "z": 2})
 X, Y, Z = 0, 1, 2

@@ -15,7 +15,8 @@ from shardwright.baselines import exhaustive, experts
 from shardwright.devices import find_device
 from shardwright.devices.targets import parse_target
 from shardwright.models import build
-from shardwright.price import Cost, CostModel, Entry, MeshShape, Places, State, keep_whole
+from shardwright.price import Cost, CostModel, Places
+from shardwright.request import MeshShape
 from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
 from shardwright.search.alike import PAYS, Equals, made_alike
 from shardwright.search.improve import improve, neighbours
@@ -24,6 +25,7 @@ from shardwright.search.scores import Found, Scores
 from shardwright.search.simplify import AS_GOOD, complexity, simplified
 from shardwright.space import Decision
 from shardwright.space.roles import Roles
+from shardwright.space.state import Entry, State, keep_whole
 from small import MESHES, SMALL
 
 DEVICE = find_device("tpu-v5e")

@@ -10,9 +10,9 @@ import shardwright as sw
 from programs import f32
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.price import MeshShape
 from shardwright.price.compute import MATRIX_EFFICIENCY, efficiency, matrix_seconds
 from shardwright.price.uneven import moved_padding, paddable, padded_size, padding, splits
+from shardwright.request import MeshShape
 from shardwright.traced import Traced
 from test_explain import step, without_figures
 

@@ -20,8 +20,8 @@ from shardwright.errors import PlanError
 from shardwright.plan import Plan
 from shardwright.plan.known import common_names
 from shardwright.plan.present import exact_bytes
-from shardwright.price import State
 from shardwright.price.present import human_seconds
+from shardwright.space.state import State
 
 _MOST_DECISIONS = 2
 FASTEST, FITTING, SMALLEST = "fastest", "fastest that fits", "smallest"

@@ -9,7 +9,8 @@ from shardwright.analysis.present import human_bytes
 from shardwright.errors import InfeasibleError, PinError, TraceError
 from shardwright.frontend.calls import positional_call
 from shardwright.plan import Plan
-from shardwright.price import Cost, MeshShape
+from shardwright.price import Cost
+from shardwright.request import MeshShape
 from shardwright.space.carried import carried_results
 from shardwright.space.roles import Roles
 from shardwright.traced import Traced

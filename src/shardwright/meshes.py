@@ -20,8 +20,10 @@ from shardwright._collector import collector_paused
 from shardwright.errors import PinError
 from shardwright.machine import AXES
 from shardwright.plan.choices import MeshChoice
-from shardwright.price import Cost, CostModel, MeshShape, State
+from shardwright.price import Cost, CostModel
+from shardwright.request import MeshShape
 from shardwright.search import Glance, Outcome
+from shardwright.space.state import State
 from shardwright.traced import Traced
 from shardwright.wish import Wish
 

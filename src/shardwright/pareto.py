@@ -20,8 +20,10 @@ from shardwright.machine import find_machine
 from shardwright.meshes import search_meshes
 from shardwright.plan import Plan
 from shardwright.plan.pins import check_specs
-from shardwright.price import CostModel, MeshShape, State
+from shardwright.price import CostModel
+from shardwright.request import MeshShape
 from shardwright.search import AS_GOOD, Outcome, complexity, without_idle
+from shardwright.space.state import State
 from shardwright.traced import Traced
 from shardwright.wish import Wish, check_budget
 

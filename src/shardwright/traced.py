@@ -20,8 +20,10 @@ from shardwright.ir.build import ReadModule
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.user_rules import check_targets
 from shardwright.plan import Plan, make_plan
-from shardwright.price import CostModel, MeshShape, Places, State
+from shardwright.price import CostModel, Places
+from shardwright.request import MeshShape
 from shardwright.space import Decisions, describe, resolve
+from shardwright.space.state import State
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,11 @@ from shardwright.devices import Device
 from shardwright.errors import PlanError
 from shardwright.plan.own import Decided
 from shardwright.plan.pins import as_decisions, decided, replicated
-from shardwright.price import Cost, CostModel, Entry, MeshShape, State
+from shardwright.price import Cost, CostModel
+from shardwright.request import MeshShape
 from shardwright.search import Glance, Keepers, Kept, Outcome, find_keepers, find_state
 from shardwright.space import implied_decisions, resolve
+from shardwright.space.state import Entry, State
 from shardwright.traced import Traced
 
 _SHORT_SECONDS = 2.0

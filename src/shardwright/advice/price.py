@@ -7,7 +7,7 @@ from shardwright.advice.finish import ChangedPlaces
 from shardwright.price import Cost, CostModel
 from shardwright.price.collectives import local_bytes
 from shardwright.price.shardings import shard_value
-from shardwright.price.state import State
+from shardwright.space.state import State
 
 
 def price(model: CostModel, places: ChangedPlaces, state: State) -> Cost:

@@ -17,8 +17,9 @@ from shardwright.ir.build import ReadModule
 from shardwright.ir.given import mesh_symbol
 from shardwright.ir.outlook import narrowed_by
 from shardwright.ir.program import CONSTRAINT, Op
-from shardwright.price import Partitioned, Sharding
+from shardwright.price import Partitioned
 from shardwright.price.route import stations
+from shardwright.space.state import Sharding
 
 TAG = "shardwright.op"
 """Attribute with the number of the op that an operation is in the program; compilers pass over it."""

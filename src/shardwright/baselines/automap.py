@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 from shardwright.baselines.base import Baseline
 from shardwright.baselines.propagate import Masks, Propagation
 from shardwright.price import Cost, CostModel
-from shardwright.price.state import State
+from shardwright.space.state import State
 
 S = TypeVar("S")
 A = TypeVar("A")

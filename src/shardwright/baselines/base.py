@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardwright.price import Cost, Sharding
+from shardwright.price import Cost
+from shardwright.space.state import Sharding
 
 
 @dataclass(frozen=True)

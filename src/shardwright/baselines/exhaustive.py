@@ -7,9 +7,10 @@ import time
 from itertools import product
 
 from shardwright.baselines.base import Baseline
-from shardwright.price import CostModel, Entry, State
+from shardwright.price import CostModel
 from shardwright.search.lists import Lists, added
 from shardwright.search.space import Space
+from shardwright.space.state import Entry, State
 
 
 def exhaustive(space: Space, costs: CostModel, limit_bytes: int, *, most: int = 200_000) -> Baseline:

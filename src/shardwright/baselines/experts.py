@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 from shardwright.baselines.base import Baseline
-from shardwright.price import CostModel, State
+from shardwright.price import CostModel
 from shardwright.search.space import Space
+from shardwright.space.state import State
 
 
 def experts(space: Space, costs: CostModel, limit_bytes: int) -> list[Baseline]:

@@ -24,7 +24,7 @@ from shardwright.baselines.base import Baseline
 from shardwright.baselines.strategy_graph import Builder, Graph, Matrix, Shared
 from shardwright.baselines.strategy_prices import Pricing, Vector
 from shardwright.price import Cost, CostModel
-from shardwright.price.state import Sharding
+from shardwright.space.state import Sharding
 
 _MOST_POINTS = 50
 _MOST_ATTEMPTS = 6

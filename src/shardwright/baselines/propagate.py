@@ -16,7 +16,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from shardwright.price.classes import Classes
-from shardwright.price.state import MeshShape, Sharding
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding
 
 Masks = tuple[int, ...]
 """For each *place*, a dimension of a class of values, the axes that it is split over: bit ``a`` for axis ``a``."""

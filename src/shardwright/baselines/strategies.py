@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import product
 
 from shardwright.ir.program import Op
-from shardwright.price.state import Sharding
 from shardwright.price.uneven import splits_factor
+from shardwright.space.state import Sharding
 
 MOST_STRATEGIES = 96
 """Of one node of an integer program; Alpa prunes as well."""

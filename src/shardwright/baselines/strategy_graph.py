@@ -25,7 +25,8 @@ from shardwright.ir.program import Op, Program, is_elementwise
 from shardwright.price import CostModel
 from shardwright.price.collectives import local_bytes
 from shardwright.price.kernels import SHAPING
-from shardwright.price.state import MeshShape, Sharding
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding
 
 Matrix = NDArray[np.float64]
 """Something for each pair of strategies of two nodes."""

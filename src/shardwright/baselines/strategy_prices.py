@@ -26,7 +26,7 @@ from shardwright.price.compute import (
     vector_ops,
 )
 from shardwright.price.layout import stored_bytes
-from shardwright.price.state import Sharding
+from shardwright.space.state import Sharding
 
 Vector = NDArray[np.float64]
 """Something for each strategy of a node."""

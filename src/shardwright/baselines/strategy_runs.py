@@ -17,8 +17,8 @@ from shardwright.ir.program import Op
 from shardwright.price import CostModel
 from shardwright.price.assign import candidates
 from shardwright.price.collectives import reduce_partial
-from shardwright.price.state import Sharding
 from shardwright.price.uneven import splits_factor
+from shardwright.space.state import Sharding
 
 
 class Run(NamedTuple):

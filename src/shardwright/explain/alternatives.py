@@ -12,11 +12,11 @@ from shardwright.apply import spec
 from shardwright.explain.pricing import price, sharding_in, state_of
 from shardwright.explain.reasons import SPLIT, Dimension, Listed, decisions_on
 from shardwright.ir.program import Argument
-from shardwright.price import State, keep_whole
 from shardwright.search.lists import replaced
 from shardwright.space import Decision, Whole
 from shardwright.space.decisions import path_matches, paths_of
 from shardwright.space.roles import Roles
+from shardwright.space.state import State, keep_whole
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

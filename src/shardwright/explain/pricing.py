@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shardwright._collector import collector_paused
-from shardwright.price import Cost, CostModel, Entry, Sharding, State, keep_whole
+from shardwright.price import Cost, CostModel
 from shardwright.price.shardings import fixed_on, shard_value
 from shardwright.space import Decision, Decisions, Whole, resolve
 from shardwright.space.decisions import entry_of
+from shardwright.space.state import Entry, Sharding, State, keep_whole
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

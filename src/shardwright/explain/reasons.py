@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardwright.explain.words import ordinal
 from shardwright.ir.program import Argument
-from shardwright.price import Entry
 from shardwright.price.shardings import winner
 from shardwright.space import Decision, Whole
 from shardwright.space.decisions import entry_of, path_matches
+from shardwright.space.state import Entry
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

@@ -17,11 +17,12 @@ from shardwright.explain.alternatives import usual_decision
 from shardwright.explain.pricing import MOST_OPS, state_of
 from shardwright.explain.reasons import INDIVISIBLE, UNNAMED, Dimension
 from shardwright.ir.program import Argument
-from shardwright.price import Cost, CostModel, Places, State
+from shardwright.price import Cost, CostModel, Places
 from shardwright.price.collectives import local_bytes
 from shardwright.price.shardings import shard_value
 from shardwright.price.uneven import padded_size, padding, splits
 from shardwright.space import Decision, Whole
+from shardwright.space.state import State
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

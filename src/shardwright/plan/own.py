@@ -12,9 +12,10 @@ from jax.sharding import PartitionSpec
 from shardwright._collector import collector_paused
 from shardwright.ir.given import Given
 from shardwright.ir.program import CONSTRAINT, MANUAL, Program, Source
-from shardwright.price import Cost, CostModel, State
+from shardwright.price import Cost, CostModel
 from shardwright.search import Glance, Kept
 from shardwright.search.space import NO_KEEPERS
+from shardwright.space.state import State
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

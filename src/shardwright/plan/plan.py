@@ -49,16 +49,16 @@ from shardwright.price import (
     CostModel,
     DevicePrices,
     Estimate,
-    MeshShape,
     Partitioned,
     Places,
-    State,
     make_estimate,
     partition_program,
 )
 from shardwright.price.margins import margin_of
+from shardwright.request import MeshShape
 from shardwright.search import Search
 from shardwright.space import Decision, Whole, resolve
+from shardwright.space.state import State
 
 if TYPE_CHECKING:
     from shardwright.advice import Advice

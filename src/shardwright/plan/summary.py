@@ -11,8 +11,8 @@ from shardwright.plan.file import as_written
 from shardwright.plan.known import common_names
 from shardwright.plan.own import own_lines
 from shardwright.plan.present import unsure
-from shardwright.price.state import Sharding
 from shardwright.space import Decision, Whole
+from shardwright.space.state import Sharding
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

@@ -5,7 +5,6 @@ from shardwright.price.model import Cost, CostModel
 from shardwright.price.partitioned import Collective, Partitioned, partition_program
 from shardwright.price.prices import DevicePrices
 from shardwright.price.shardings import Places
-from shardwright.price.state import Entry, MeshShape, Sharding, State, keep_whole
 from shardwright.price.weights import Prices
 
 __all__ = [
@@ -13,15 +12,10 @@ __all__ = [
     "Cost",
     "CostModel",
     "DevicePrices",
-    "Entry",
     "Estimate",
-    "MeshShape",
     "Partitioned",
     "Places",
     "Prices",
-    "Sharding",
-    "State",
-    "keep_whole",
     "make_estimate",
     "partition_program",
 ]

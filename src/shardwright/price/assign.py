@@ -19,9 +19,10 @@ from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import Op, bits_of
 from shardwright.ir.rules import Rule
 from shardwright.price.collectives import Move, local_bytes, own_move, reduce_partial, reduced
-from shardwright.price.state import MeshShape, Sharding
 from shardwright.price.uneven import moved_padding, paddable, padded_size, padding, splits_factor
 from shardwright.price.weights import Prices
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding
 
 _MOST_WAYS = 256
 _SAMPLE_BYTES, _DECIMALS = 1e6, 15

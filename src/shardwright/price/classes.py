@@ -20,7 +20,7 @@ from shardwright.price.kept import kept_by, stays_whole
 from shardwright.price.kernels import Kernels, find_kernels
 from shardwright.price.shardings import NO_BOUNDS, Bounds, Pair, Places, bounds_of
 from shardwright.price.shortcuts import with_shortcuts
-from shardwright.price.state import Sharding
+from shardwright.space.state import Sharding
 
 K = TypeVar("K", bound=Hashable)
 

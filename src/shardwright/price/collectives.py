@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shardwright.price.state import MeshShape, Sharding
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding
 
 ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER = "all-gather", "all-reduce", "reduce-scatter"
 ALL_TO_ALL, PERMUTE = "all-to-all", "collective-permute"

@@ -19,7 +19,7 @@ from shardwright.ir.program import CONSTRAINT, Op
 from shardwright.ir.rules import Rule
 from shardwright.price.kernels import EXPENSIVE, IN_PLACE, SHAPING
 from shardwright.price.layout import padded
-from shardwright.price.state import MeshShape
+from shardwright.request import MeshShape
 
 # A loop-carried fusion of the TPU compiler never has fewer than about 2,000 cycles.
 LAUNCH_SECONDS = 1.3e-6

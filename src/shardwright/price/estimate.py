@@ -14,7 +14,7 @@ from shardwright.price.compute import kernel_seconds
 from shardwright.price.kernels import CONTRACTIONS
 from shardwright.price.model import CostModel
 from shardwright.price.partitioned import Collective, Partitioned
-from shardwright.price.state import MeshShape
+from shardwright.request import MeshShape
 
 _COSTLIEST = 10
 

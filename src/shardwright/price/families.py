@@ -24,8 +24,8 @@ class Part:
     """What a unit adds to a cost; ``held`` are numbers of tensors at each point and the bytes of one of them.
 
     ``on_host`` are the same of tensors in the host's memory. ``beside`` is what runs at the same time in each place
-    where values are moved between the two: see ``price/transfers.py``. It equals nothing but itself, so that sums can be
-    remembered by what they are made of.
+    where values are moved between the two: see ``price/transfers.py``. It equals nothing but itself, so that sums can
+    be remembered by what they are made of.
     """
 
     compute_seconds: float = 0.0

@@ -35,11 +35,12 @@ from shardwright.price.partitioned import Partitioned, partition_program, partit
 from shardwright.price.points import Points, find_points
 from shardwright.price.prices import DevicePrices
 from shardwright.price.shardings import Places
-from shardwright.price.state import MeshShape, Sharding, State
 from shardwright.price.tensors import Tensors
 from shardwright.price.transfers import all_and_exposed
 from shardwright.price.units import Units, Wanted
 from shardwright.price.views import Lists, Projections, View
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding, State
 
 _MOST_KEPT_ROWS = 2**27
 """Numbers, eight bytes each, that may be remembered before all are forgotten."""

@@ -14,9 +14,9 @@ from shardwright.price.classes import Classes
 from shardwright.price.collectives import ALL_REDUCE
 from shardwright.price.compute import function_work, kernel_work, matrix_seconds, traffic, vector_ops
 from shardwright.price.shardings import NO_BOUNDS, Bounds
-from shardwright.price.state import MeshShape
 from shardwright.price.tensors import Tensors
 from shardwright.price.views import Seen, View, bits
+from shardwright.request import MeshShape
 
 
 class OpWork(NamedTuple):

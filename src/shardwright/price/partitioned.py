@@ -10,9 +10,10 @@ from shardwright.ir.program import MANUAL, Op, Program, Source, Value
 from shardwright.price.assign import Assigner, Assignment, Problem, candidates, spread
 from shardwright.price.collectives import Move, reshard
 from shardwright.price.shardings import Bounds, Places, bounds_of, shard_values
-from shardwright.price.state import MeshShape, Sharding, State, without
 from shardwright.price.uneven import moved_padding, padding
 from shardwright.price.weights import Prices
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding, State, without
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from shardwright.ir.program import Op, bits_of
 from shardwright.price.collectives import ALL_GATHER, ALL_TO_ALL, Move
 from shardwright.price.communication import collective_seconds
 from shardwright.price.compute import RELAYOUT_SLOTS, SMALL_TILE_SLOTS
-from shardwright.price.state import MeshShape
+from shardwright.request import MeshShape
 
 # A TPU product whose partial sums are scattered is a loop over the parts of its result. Each part is written, and read
 # and written again when it is added to what came from the neighbour, in time of its own: five times its bytes, by the

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwright.price.state import MeshShape, Sharding
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding
 
 
 def stations(shape: Sequence[int], have: Sharding, want: Sharding, mesh: MeshShape) -> tuple[Sharding, ...]:

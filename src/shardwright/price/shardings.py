@@ -13,8 +13,9 @@ from shardwright.compiler.whole import KINDS as COMPUTED_WHOLE
 from shardwright.ir.given import Given
 from shardwright.ir.program import Op, Program
 from shardwright.price.kept import kept_by, stays_whole
-from shardwright.price.state import Entry, MeshShape, Sharding, State
 from shardwright.price.uneven import splits
+from shardwright.request import MeshShape
+from shardwright.space.state import Entry, Sharding, State
 
 
 class Pair(NamedTuple):

@@ -8,8 +8,9 @@ from shardwright.price.buffers import Form
 from shardwright.price.classes import ValueClass
 from shardwright.price.layout import row_bytes, stored_bytes
 from shardwright.price.shardings import fixed_on, shard_value
-from shardwright.price.state import MeshShape, Sharding
 from shardwright.price.views import Seen, View
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding
 
 
 class Tensors:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardwright.ir.program import Source
 from shardwright.price.model import CostModel
-from shardwright.price.state import State
+from shardwright.space.state import State
 
 Bytes = NDArray[np.int64]
 

@@ -12,7 +12,8 @@ from math import prod
 
 from shardwright.ir.program import Op
 from shardwright.ir.rules import Rule
-from shardwright.price.state import MeshShape, Sharding
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding
 
 MOST_PADDING = 0.5
 """Of a dimension's size: beyond it a device more would do nothing but padding."""

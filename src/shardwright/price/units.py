@@ -22,11 +22,11 @@ from shardwright.price.layout import stored_bytes
 from shardwright.price.op_prices import OpPrice, OpPrices
 from shardwright.price.points import Points, coverage
 from shardwright.price.prices import DevicePrices
-from shardwright.price.state import Sharding, without
 from shardwright.price.tensors import Tensors
 from shardwright.price.transfers import COMPUTE, TO_DEVICE, TO_HOST, Transfers, host_rate
 from shardwright.price.uneven import moved_padding
 from shardwright.price.views import View
+from shardwright.space.state import Sharding, without
 
 Wanted = dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]]
 """The shardings that a value has to be brought to: by which moves, and for which of its uses."""

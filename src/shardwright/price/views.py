@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shardwright.price.state import Entry, Sharding
+from shardwright.space.state import Entry, Sharding
 
 Lists = tuple[tuple[Entry, ...], ...]
 Seen = tuple[int, ...]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardwright.apply import spec, spec_text
-from shardwright.price import MeshShape
 from shardwright.price.collectives import local_bytes
-from shardwright.price.state import Sharding
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

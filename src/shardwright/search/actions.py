@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from shardwright.analysis import Analysis
-from shardwright.price import Entry, MeshShape, Places
+from shardwright.price import Places
 from shardwright.price.uneven import splits
+from shardwright.request import MeshShape
 from shardwright.space.roles import Roles
+from shardwright.space.state import Entry
 
 _MATTERS = 1e-3
 """Of the program's FLOPs, of the bytes of its tensors and of its arguments: below it in all three, a group is left

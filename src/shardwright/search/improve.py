@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from shardwright.price import Entry
 from shardwright.search.actions import Actions
 from shardwright.search.lists import Lists, replaced
 from shardwright.search.scores import Found, Scores
+from shardwright.space.state import Entry
 
 _WORTH = 1e-4
 """Of a step: what is gained by less than this is taken, but not a reason to try everything once more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwright.price import Entry
+from shardwright.space.state import Entry
 
 Lists = tuple[tuple[Entry, ...], ...]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from shardwright.price import Entry, Places
+from shardwright.price import Places
 from shardwright.search.lists import Lists
+from shardwright.space.state import Entry
 
 
 class Order:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shardwright.price import Cost, CostModel, State
+from shardwright.price import Cost, CostModel
 from shardwright.search.lists import Lists
 from shardwright.search.order import Order
+from shardwright.space.state import State
 
 _OVER, _PER_OVER = 0.2, 3.0
 """The penalty of a state that does not fit, in the logarithm of seconds: for being over the limit at all, and for each

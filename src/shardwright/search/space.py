@@ -10,13 +10,14 @@ from typing import NamedTuple
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError
 from shardwright.mcts import Game
-from shardwright.price import CostModel, Entry, Places, keep_whole
+from shardwright.price import CostModel, Places
 from shardwright.search.actions import Actions
 from shardwright.search.lists import Lists, added
 from shardwright.search.order import Order
 from shardwright.search.warm import as_entries, combinations, tactics_by_axis
 from shardwright.space.carried import carried_results
 from shardwright.space.roles import Roles
+from shardwright.space.state import Entry, keep_whole
 
 _SMALL, _TINY_BYTES = 0.005, 2**20
 """What the small weights may make up of the bytes of all, and the most that one of the tiny among them has."""

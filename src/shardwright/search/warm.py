@@ -8,11 +8,12 @@ from itertools import product
 
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError
-from shardwright.price import Entry, MeshShape, keep_whole
+from shardwright.request import MeshShape
 from shardwright.search.lists import Lists
 from shardwright.space import TACTICS, Decision, Decisions, Whole
 from shardwright.space.decisions import entry_of
 from shardwright.space.roles import Roles
+from shardwright.space.state import Entry, keep_whole
 
 _MOST_COMBINATIONS = 300
 

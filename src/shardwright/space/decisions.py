@@ -10,8 +10,9 @@ from fnmatch import fnmatchcase
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError, nearest
 from shardwright.ir.program import Program
-from shardwright.price import Entry, MeshShape, State, keep_whole
+from shardwright.request import MeshShape
 from shardwright.space.carried import carried_results
+from shardwright.space.state import Entry, State, keep_whole
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from shardwright.analysis import Analysis
 from shardwright.ir.program import CONSTRAINT, MANUAL
-from shardwright.price import MeshShape
+from shardwright.request import MeshShape
 from shardwright.space.decisions import Decision
 
 

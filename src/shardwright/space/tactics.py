@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError, nearest
-from shardwright.price import MeshShape
+from shardwright.request import MeshShape
 from shardwright.space.decisions import Decision, Whole, axis_number, find_group, paths_of
 from shardwright.space.roles import Roles
 

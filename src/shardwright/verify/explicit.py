@@ -16,7 +16,8 @@ from shardwright.ir.build import TERMINATORS, ReadModule, functions_of
 from shardwright.ir.given import mesh_symbol
 from shardwright.ir.outlook import narrowed_by
 from shardwright.ir.program import CONSTRAINT, MANUAL
-from shardwright.price import Partitioned, Sharding
+from shardwright.price import Partitioned
+from shardwright.space.state import Sharding
 from shardwright.verify.shardy import EXPLICIT, ShardyCollective, read_collectives
 
 
