@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.ir.collective_ops import COLLECTIVES
+from shardwright.ir.kinds import COLLECTIVES
 from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import Op, bits_of
 from shardwright.ir.rules import Rule

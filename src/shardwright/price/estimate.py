@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from shardwright.ir.kinds import CONSTRAINT, CONTRACTIONS, MANUAL
 from shardwright.ir.memory import moved_to, moves_between
-from shardwright.ir.program import CONSTRAINT, MANUAL, Program, Source
+from shardwright.ir.program import Program, Source
 from shardwright.price.collectives import Move
 from shardwright.price.compute import kernel_seconds
-from shardwright.price.kernels import CONTRACTIONS
 from shardwright.price.model import CostModel
 from shardwright.price.partitioned import Collective, Partitioned
 from shardwright.request import MeshShape
