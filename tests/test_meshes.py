@@ -9,8 +9,8 @@ from jax.sharding import PartitionSpec as P
 import shardwright as sw
 from programs import f32
 from shardwright.devices import axis_parts, find_device
-from shardwright.machine import find_machine, shapes
 from shardwright.models import build
+from shardwright.request.machine import find_machine, shapes
 from small import SMALL, bf16
 
 pytestmark = pytest.mark.usefixtures("exact_estimates")
