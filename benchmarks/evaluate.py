@@ -25,10 +25,11 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 
 import shardwright as sw
-from shardwright.cost import CostModel
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.spmd import Entry, MeshShape, Places, State
+from shardwright.price import CostModel, Places
+from shardwright.request import MeshShape
+from shardwright.space.state import Entry, State
 
 CASES = {
     "gpt, scanned": ("gpt", {}),

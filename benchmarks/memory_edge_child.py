@@ -15,11 +15,11 @@ from typing import Any
 import jax
 
 import shardwright as sw
-from shardwright.cost.kernels import CONTRACTIONS
 from shardwright.devices import PRESETS
 from shardwright.fit.dimension import Dimension, find_dimension
+from shardwright.ir.kinds import CONTRACTIONS
 from shardwright.models import build
-from shardwright.plan.mesh import mesh_shape
+from shardwright.request import mesh_shape
 from shardwright.traced import Traced
 from shardwright.verify.compile import verify_compiled
 from shardwright.wish import Wish

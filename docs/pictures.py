@@ -26,9 +26,9 @@ from matplotlib.patches import Rectangle
 
 import shardwright as sw
 from shardwright.analysis.present import human_bytes
-from shardwright.cost.present import human_seconds
-from shardwright.cost.timeline import make_timeline
 from shardwright.models import build
+from shardwright.price.present import human_seconds
+from shardwright.price.timeline import make_timeline
 
 FOLDER = Path(__file__).parent / "pictures"
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")

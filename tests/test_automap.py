@@ -9,13 +9,13 @@ import pytest
 from jax import lax
 
 import shardwright as sw
+from benchmarks.baselines.automap import automap, possible_splits
+from benchmarks.baselines.propagate import Propagation
 from programs import f32
-from shardwright.baselines.automap import automap, possible_splits
-from shardwright.baselines.propagate import Propagation
-from shardwright.cost import CostModel
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.spmd import MeshShape, Places
+from shardwright.price import CostModel, Places
+from shardwright.request import MeshShape
 
 MESH = MeshShape.of({"data": 4, "model": 2})
 DEVICE = find_device("tpu-v5e")

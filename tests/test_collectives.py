@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardwright.spmd.collectives import Move, local_bytes, reduce_partial, reduced, reshard
-from shardwright.spmd.state import MeshShape
+from shardwright.price.collectives import Move, local_bytes, reduce_partial, reduced, reshard
+from shardwright.request import MeshShape
 
 MESH = MeshShape.of({"x": 4, "y": 2})
 X, Y = 0, 1

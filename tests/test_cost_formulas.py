@@ -7,8 +7,11 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
-from shardwright.cost.communication import collective_seconds
-from shardwright.cost.compute import (
+from shardwright.devices import AxisLink
+from shardwright.ir.program import Op
+from shardwright.price.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
+from shardwright.price.communication import collective_seconds
+from shardwright.price.compute import (
     CONTRACTION_MEMORY_EFFICIENCY,
     LAUNCH_SECONDS,
     MATRIX_EFFICIENCY,
@@ -21,11 +24,8 @@ from shardwright.cost.compute import (
     traffic,
     vector_ops,
 )
-from shardwright.cost.layout import stored_bytes
-from shardwright.devices import AxisLink
-from shardwright.ir.program import Op
-from shardwright.spmd import MeshShape
-from shardwright.spmd.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
+from shardwright.price.layout import stored_bytes
+from shardwright.request import MeshShape
 
 GB = 1e9
 TILE = (8, 128)

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 import shardwright as sw
 from grammar import program
 from shardwright.analysis.present import total_flops
-from shardwright.cost import CostModel, DevicePrices
-from shardwright.cost.shortcuts import with_shortcuts
-from shardwright.cost.views import Projections
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.spmd import Entry, MeshShape, Places, State, partition_program
+from shardwright.price import CostModel, DevicePrices, Places, partition_program
+from shardwright.price.shortcuts import with_shortcuts
+from shardwright.price.views import Projections
+from shardwright.request import MeshShape
+from shardwright.space.state import Entry, State
 
 MESH = MeshShape(("a", "b"), (4, 2))
 

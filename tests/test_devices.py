@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from jax.experimental import mesh_utils
 
 from shardwright.cli import main
-from shardwright.cost.communication import collective_seconds
 from shardwright.devices import (
     PRESETS,
     AxisLink,
@@ -31,6 +30,7 @@ from shardwright.devices import (
 from shardwright.devices.presets import cpu_device
 from shardwright.devices.targets import parse_target
 from shardwright.errors import DeviceError, ShardwrightError
+from shardwright.price.communication import collective_seconds
 
 GB, GIB = 1e9, 1024**3
 

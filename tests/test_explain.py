@@ -15,7 +15,7 @@ import shardwright as sw
 from programs import f32
 from shardwright.devices import find_device
 from shardwright.explain.reasons import dimension_reasons
-from shardwright.spmd import MeshShape
+from shardwright.request import MeshShape
 from shardwright.traced import Traced
 from small import SMALL
 

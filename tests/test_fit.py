@@ -16,7 +16,7 @@ from shardwright.fit.dimension import find_dimension
 from shardwright.fit.found import COMPILED
 from shardwright.fit.largest import largest
 from shardwright.fit.meshes import meshes_of
-from shardwright.spmd import MeshShape
+from shardwright.request import MeshShape
 from shardwright.traced import Traced
 from shardwright.verify.report import CompilerVerdict
 

@@ -13,16 +13,17 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
+from benchmarks.baselines import experts
 from programs import f32
-from shardwright.baselines import experts
-from shardwright.cost import Cost
 from shardwright.devices import Device, Link
 from shardwright.models import build
 from shardwright.partition import Wish
+from shardwright.price import Cost
+from shardwright.price.shardings import shard_values
+from shardwright.request import MeshShape
 from shardwright.search import Space, find_actions, find_keepers
 from shardwright.space import Decision, Whole, describe
-from shardwright.spmd import MeshShape, Sharding
-from shardwright.spmd.shardings import shard_values
+from shardwright.space.state import Sharding
 from shardwright.traced import Traced
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 import shardwright as sw
 from programs import f32
-from shardwright.cost.gathered import SPREAD, SUMMED, TABLE
+from shardwright.price.gathered import SPREAD, SUMMED, TABLE
 
 
 def step(ids_shape, hots=True):

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
-from shardwright.baselines.integer_program import build_problem, choose_shardings, integer_program, undominated
-from shardwright.cost import Cost, CostModel
+from benchmarks.baselines.integer_program import build_problem, choose_shardings, integer_program, undominated
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.spmd import MeshShape, Places, State
+from shardwright.price import Cost, CostModel, Places
+from shardwright.request import MeshShape
+from shardwright.space.state import State
 
 DEVICE = find_device("tpu-v5e")
 AMPLE = 10**12

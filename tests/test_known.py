@@ -11,8 +11,8 @@ from programs import f32
 from shardwright.devices import find_device
 from shardwright.models import build
 from shardwright.plan.known import common_names
-from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import as_decisions
+from shardwright.request import mesh_shape
 from shardwright.traced import Traced
 from small import SMALL
 

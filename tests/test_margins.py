@@ -18,12 +18,12 @@ from shardwright.asking import Candidate, settle, target_of, whom_to_ask
 from shardwright.cli import main
 from shardwright.compiler.margins import FORWARD, KINDS, LOOPED, UNROLLED, Margin, margins
 from shardwright.compiler.options import RESERVED
-from shardwright.cost.margins import kind_of, margin_of
 from shardwright.devices import PRESETS
 from shardwright.devices.device import PLATFORMS
 from shardwright.errors import CompilerMissingError
 from shardwright.fit import judged
 from shardwright.models import build
+from shardwright.price.margins import kind_of, margin_of
 from shardwright.verify import compile as compiling
 from shardwright.verify.report import CompilerVerdict
 from small import SMALL

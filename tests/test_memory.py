@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 
 import shardwright as sw
-from shardwright.cost.buffers import find_buffers
-from shardwright.cost.kernels import find_kernels
-from shardwright.cost.layout import row_bytes, stored_bytes
-from shardwright.cost.shortcuts import with_shortcuts
+from shardwright.price.buffers import find_buffers
+from shardwright.price.kernels import find_kernels
+from shardwright.price.layout import row_bytes, stored_bytes
+from shardwright.price.shortcuts import with_shortcuts
 
 MIB = 2**20
 TOY = sw.Device(
@@ -349,9 +349,10 @@ class TestPeak:
         assert 12 <= peak_mib(fn(lambda g: jnp.exp(g) + jnp.sin(g)), params, f32(8, 1024), donate=(0,)) < 13
 
     def test_copies_of_a_layer_leave_few_points(self):
-        from shardwright.cost import CostModel
         from shardwright.models import build
-        from shardwright.spmd import MeshShape, Places, State
+        from shardwright.price import CostModel, Places
+        from shardwright.request import MeshShape
+        from shardwright.space.state import State
 
         fn, args, options = build("mlp", preset="tiny", layers=16)
         analysis = sw.analyse(fn, *args, **options)

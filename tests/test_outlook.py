@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
-from shardwright.cost import DevicePrices
 from shardwright.devices import find_device
 from shardwright.ir.outlook import narrowed_by
+from shardwright.price import DevicePrices
+from shardwright.price.collectives import Move
+from shardwright.price.kept import stays_whole
+from shardwright.request import MeshShape
 from shardwright.space.decisions import paths_of
-from shardwright.spmd import MeshShape
-from shardwright.spmd.collectives import Move
-from shardwright.spmd.kept import stays_whole
 
 F32 = jnp.float32
 

@@ -10,17 +10,18 @@ import pytest
 from click.testing import CliRunner
 
 import shardwright as sw
+from benchmarks.baselines.exhaustive import _lists
 from programs import f32
-from shardwright.baselines.exhaustive import _lists
 from shardwright.cli import main
-from shardwright.cost import CostModel
 from shardwright.devices import find_device
 from shardwright.front import Point
 from shardwright.models import build
 from shardwright.pareto import thinned, undominated
+from shardwright.price import CostModel, Places
 from shardwright.report.front import front_plot, render_front
+from shardwright.request import MeshShape
 from shardwright.search import Space, find_actions, find_keepers
-from shardwright.spmd import MeshShape, Places, State
+from shardwright.space.state import State
 from small import SMALL
 
 pytestmark = pytest.mark.usefixtures("exact_estimates")

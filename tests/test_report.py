@@ -14,8 +14,8 @@ from playwright.sync_api import sync_playwright
 
 import shardwright as sw
 from programs import f32
-from shardwright.cost.timeline import ARGUMENTS, VALUES, Body, make_timeline
 from shardwright.models import build
+from shardwright.price.timeline import ARGUMENTS, VALUES, Body, make_timeline
 from shardwright.report.render import render
 from shardwright.report.table import seconds_text
 from shardwright.report.tensors import tensor_kinds

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from shardwright.spmd.route import stations
-from shardwright.spmd.state import MeshShape
+from shardwright.price.route import stations
+from shardwright.request import MeshShape
 
 MESH = MeshShape.of({"x": 4, "y": 4, "z": 2})
 X, Y, Z = 0, 1, 2

@@ -8,10 +8,10 @@ import pytest
 import shardwright as sw
 from programs import f32
 from shardwright.models import build
+from shardwright.request import MeshShape
 from shardwright.space import TACTICS, expand
 from shardwright.space.decisions import Whole, path_matches, paths_of
 from shardwright.space.roles import Roles
-from shardwright.spmd import MeshShape
 
 MESH = MeshShape.of({"x": 2})
 

@@ -8,11 +8,11 @@ from jax.sharding import PartitionSpec as P
 
 import shardwright as sw
 from programs import f32
-from shardwright.cost.compute import MATRIX_EFFICIENCY, efficiency, matrix_seconds
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.spmd import MeshShape
-from shardwright.spmd.uneven import moved_padding, paddable, padded_size, padding, splits
+from shardwright.price.compute import MATRIX_EFFICIENCY, efficiency, matrix_seconds
+from shardwright.price.uneven import moved_padding, paddable, padded_size, padding, splits
+from shardwright.request import MeshShape
 from shardwright.traced import Traced
 from test_explain import step, without_figures
 

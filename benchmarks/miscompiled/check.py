@@ -12,7 +12,7 @@ from benchmarks.miscompiled.splits import Run, operation, runs
 from shardwright.compiler import miscompiled
 from shardwright.compiler.miscompiled import TABLE, Miscompiled, Site
 from shardwright.ir.rules import Rule
-from shardwright.spmd.uneven import paddable, splits_factor
+from shardwright.price.uneven import paddable, splits_factor
 
 ALIKE = ("both", "operands")
 """Where operands and results are split by the same factors."""

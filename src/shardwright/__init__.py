@@ -4,7 +4,6 @@ from shardwright import _start  # noqa: F401 (first: Ctrl-C during the imports b
 from shardwright.analyse import analyse
 from shardwright.analysis import Analysis
 from shardwright.compare import Comparison, compare
-from shardwright.cost import Estimate
 from shardwright.devices import Device, Link
 from shardwright.errors import (
     CompilerMissingError,
@@ -29,6 +28,7 @@ from shardwright.frontend import StableHLO, read_stablehlo
 from shardwright.pareto import pareto
 from shardwright.partition import partition
 from shardwright.plan import Plan
+from shardwright.price import Estimate
 from shardwright.space import Decision, Whole
 
 __version__ = "0.1.0"

@@ -15,13 +15,13 @@ from rich.text import Text
 
 from shardwright._console import plain_text
 from shardwright.analysis.present import human_bytes
-from shardwright.cost.present import human_seconds
 from shardwright.devices import parse_bytes
 from shardwright.errors import PlanError
 from shardwright.plan import Plan
 from shardwright.plan.known import common_names
 from shardwright.plan.present import exact_bytes
-from shardwright.spmd import State
+from shardwright.price.present import human_seconds
+from shardwright.space.state import State
 
 _MOST_DECISIONS = 2
 FASTEST, FITTING, SMALLEST = "fastest", "fastest that fits", "smallest"

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 
 from shardwright.analysis.present import human_bytes
-from shardwright.cost import Cost
 from shardwright.errors import InfeasibleError, PinError, TraceError
 from shardwright.frontend.calls import positional_call
 from shardwright.plan import Plan
+from shardwright.price import Cost
+from shardwright.request import MeshShape
 from shardwright.space.carried import carried_results
 from shardwright.space.roles import Roles
-from shardwright.spmd import MeshShape
 from shardwright.traced import Traced
 
 Again = Callable[[Traced, MeshShape], Cost]

@@ -12,9 +12,8 @@ from shardwright.devices import Device, axis_parts, find_device
 from shardwright.devices.targets import is_target, parse_target
 from shardwright.errors import MeshError, PlanError
 from shardwright.ir.program import Program
-from shardwright.plan.mesh import mesh_shape
 from shardwright.plan.pins import named_axes
-from shardwright.spmd import MeshShape
+from shardwright.request import MeshShape, mesh_shape
 
 AXES = ("x", "y", "z")
 """What the axes of a mesh are called that nobody named."""

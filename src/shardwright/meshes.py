@@ -17,12 +17,13 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright._collector import collector_paused
-from shardwright.cost import Cost, CostModel
 from shardwright.errors import PinError
 from shardwright.machine import AXES
 from shardwright.plan.choices import MeshChoice
+from shardwright.price import Cost, CostModel
+from shardwright.request import MeshShape
 from shardwright.search import Glance, Outcome
-from shardwright.spmd import MeshShape, State
+from shardwright.space.state import Entry, State
 from shardwright.traced import Traced
 from shardwright.wish import Wish
 
@@ -194,7 +195,7 @@ class _Race:
         found.sort(key=lambda pair: pair[0].cost.step_seconds)
         # What stays whole goes by the number of its set, which is another where the pins are others.
         kept = dict.fromkeys(
-            tuple(tuple(e for e in entries if same or e.group >= 0) for entries in seen.state.lists)
+            tuple(tuple(e for e in entries if same or isinstance(e, Entry)) for entries in seen.state.lists)
             for seen, same in found
         )
         axes = len(to.costs.mesh.sizes)

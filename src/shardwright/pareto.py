@@ -10,7 +10,6 @@ from typing import Any
 
 from shardwright._progress import search_bar
 from shardwright.asking import ask_along, whom_to_ask
-from shardwright.cost import CostModel
 from shardwright.devices import Device, parse_bytes
 from shardwright.front import Front, Point
 from shardwright.frontend.calls import Donate, Names
@@ -21,8 +20,10 @@ from shardwright.machine import find_machine
 from shardwright.meshes import search_meshes
 from shardwright.plan import Plan
 from shardwright.plan.pins import check_specs
+from shardwright.price import CostModel
+from shardwright.request import MeshShape
 from shardwright.search import AS_GOOD, Outcome, complexity, without_idle
-from shardwright.spmd import MeshShape, State
+from shardwright.space.state import State
 from shardwright.traced import Traced
 from shardwright.wish import Wish, check_budget
 

@@ -18,7 +18,7 @@ from shardwright.meshes import search_meshes
 from shardwright.plan import Plan
 from shardwright.plan.pins import check_specs
 from shardwright.rerank import FEW_COMPILED, FEW_EXPLICIT, by_compiler, by_shardy, close_to_best
-from shardwright.spmd import State
+from shardwright.space.state import State
 from shardwright.traced import Traced
 from shardwright.wish import Wish, check_budget
 

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 
 from shardwright._progress import compile_bar
-from shardwright.cost import CostModel
 from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule
 from shardwright.ir.program import Source
 from shardwright.plan import Plan
-from shardwright.spmd import State
-from shardwright.spmd.collectives import ALL_REDUCE, REDUCE_SCATTER, Move
+from shardwright.price import CostModel
+from shardwright.price.collectives import ALL_REDUCE, REDUCE_SCATTER, Move
+from shardwright.space.state import State
 from shardwright.verify.compile import verify_compiled
 from shardwright.verify.explicit import explicit_collectives
 from shardwright.verify.report import CompilerVerdict

@@ -11,7 +11,6 @@ import jax
 from jax.sharding import AbstractMesh
 
 from shardwright.analysis import Analysis, analyse_program
-from shardwright.cost import CostModel
 from shardwright.devices import Device
 from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.own_shardings import KEEP, check_mode
@@ -21,8 +20,10 @@ from shardwright.ir.build import ReadModule
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.user_rules import check_targets
 from shardwright.plan import Plan, make_plan
+from shardwright.price import CostModel, Places
+from shardwright.request import MeshShape
 from shardwright.space import Decisions, describe, resolve
-from shardwright.spmd import MeshShape, Places, State
+from shardwright.space.state import State
 
 
 @dataclass(frozen=True, eq=False)

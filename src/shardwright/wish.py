@@ -9,14 +9,15 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from shardwright._collector import collector_paused
-from shardwright.cost import Cost, CostModel
 from shardwright.devices import Device
 from shardwright.errors import PlanError
 from shardwright.plan.own import Decided
 from shardwright.plan.pins import as_decisions, decided, replicated
+from shardwright.price import Cost, CostModel
+from shardwright.request import MeshShape
 from shardwright.search import Glance, Keepers, Kept, Outcome, find_keepers, find_state
 from shardwright.space import implied_decisions, resolve
-from shardwright.spmd import Entry, MeshShape, State
+from shardwright.space.state import AnyEntry, State
 from shardwright.traced import Traced
 
 _SHORT_SECONDS = 2.0
@@ -83,10 +84,10 @@ class Wish:
             return ()
         implied = resolve(traced.analysis, mesh, implied_decisions(traced.analysis, mesh))
 
-        def more(axis: str, first: tuple[Entry, ...], entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-            known = {e.group for e in first}
+        def more(axis: str, first: tuple[AnyEntry, ...], entries: tuple[AnyEntry, ...]) -> tuple[AnyEntry, ...]:
+            known = {e.subject for e in first}
             return tuple(
-                e for e in entries if e.group not in known and axis not in kept and (axis, e.group) not in kept
+                e for e in entries if e.subject not in known and axis not in kept and (axis, e.subject) not in kept
             )
 
         lists = zip(mesh.names, pinned.lists, implied.lists, strict=True)

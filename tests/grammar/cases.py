@@ -16,7 +16,7 @@ import shardwright as sw
 from grammar import Program, program
 from shardwright.devices import find_device
 from shardwright.evaluate import plan_pins
-from shardwright.plan.mesh import mesh_shape
+from shardwright.request import mesh_shape
 from shardwright.traced import Traced
 
 MESHES: tuple[dict[str, int], ...] = (

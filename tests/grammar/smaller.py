@@ -21,7 +21,7 @@ from grammar.cases import QUICK, Case, Decided, differences
 from shardwright.apply import named
 from shardwright.devices import find_device
 from shardwright.evaluate import plan_pins
-from shardwright.plan.mesh import mesh_shape
+from shardwright.request import mesh_shape
 
 PAIRS = 12
 """Plans of two or three random decisions that are tried where none of one decision fails."""

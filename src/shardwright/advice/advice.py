@@ -18,9 +18,9 @@ from shardwright.advice.finish import finish
 from shardwright.advice.policy import Policy
 from shardwright.advice.price import least_bytes, price
 from shardwright.analysis.present import human_bytes
-from shardwright.cost import Cost
-from shardwright.cost.present import human_seconds
 from shardwright.ir.program import Source
+from shardwright.price import Cost
+from shardwright.price.present import human_seconds
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from shardwright.ir.program import Op, Program, Region, Value
 from shardwright.ir.rules import Rule, empty_whole
-from shardwright.spmd.shardings import Pair, Places
+from shardwright.price.shardings import Pair, Places
 
 
 def class_number(key: object) -> int:

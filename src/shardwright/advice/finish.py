@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from shardwright.advice.draft import Draft
 from shardwright.ir.program import Loop, Op, Program, Region, Value
-from shardwright.spmd.shardings import Pair, Places
+from shardwright.price.shardings import Pair, Places
 
 
 def finish(draft: Draft) -> ChangedPlaces:

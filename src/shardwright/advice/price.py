@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from shardwright.advice.draft import Draft
 from shardwright.advice.finish import ChangedPlaces
-from shardwright.cost import Cost, CostModel
-from shardwright.spmd.collectives import local_bytes
-from shardwright.spmd.shardings import shard_value
-from shardwright.spmd.state import State
+from shardwright.price import Cost, CostModel
+from shardwright.price.collectives import local_bytes
+from shardwright.price.shardings import shard_value
+from shardwright.space.state import State
 
 
 def price(model: CostModel, places: ChangedPlaces, state: State) -> Cost:

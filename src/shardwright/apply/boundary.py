@@ -11,7 +11,8 @@ from shardwright.frontend.module_names import ALIAS, attributes_of
 from shardwright.ir.build import main_of
 from shardwright.ir.given import mesh_symbol
 from shardwright.ir.memory import MEMORY_KIND
-from shardwright.spmd import Partitioned, Sharding
+from shardwright.price import Partitioned
+from shardwright.space.state import Sharding
 
 _DONOR = "jax.buffer_donor"
 _DEVICES = "mhlo.num_partitions"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwright import _jax
-from shardwright.spmd import MeshShape
+from shardwright.request import MeshShape
 
 
 class DeviceSums:

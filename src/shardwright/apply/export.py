@@ -27,7 +27,8 @@ from shardwright.frontend.trace import Lowering, bare, lower, read
 from shardwright.ir.build import ReadModule
 from shardwright.ir.given import own_mesh
 from shardwright.ir.program import Program
-from shardwright.spmd import MeshShape, Partitioned
+from shardwright.price import Partitioned
+from shardwright.request import MeshShape
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,9 @@ from shardwright.apply.specs import spec
 from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule, body_of
 from shardwright.ir.given import mesh_symbol
-from shardwright.spmd import MeshShape, Partitioned, Sharding
+from shardwright.price import Partitioned
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding
 
 _MESH, _REGION = "sdy.mesh", "sdy.manual_computation"
 

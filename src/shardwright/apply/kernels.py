@@ -18,7 +18,9 @@ from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule, functions_of, main_of
 from shardwright.ir.given import mesh_symbol
 from shardwright.ir.program import Op
-from shardwright.spmd import MeshShape, Partitioned, Sharding
+from shardwright.price import Partitioned
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding
 
 
 def place_kernels(read: ReadModule, partitioned: Partitioned, calls: Sequence[_jax.PallasCall], platform: str) -> None:

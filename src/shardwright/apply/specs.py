@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardwright.spmd import Sharding
+from shardwright.space.state import Sharding
 
 
 def spec(sharding: Sharding, names: Sequence[str]) -> PartitionSpec:

@@ -1,7 +1,7 @@
 """In which order the TPU compiler lays out the dimensions of a tensor: records with their evidence.
 
 Gathers and scatters read and write *rows*: the dimensions that an index does not choose from. The compiler wants these
-minor, one row after the other, where arguments and results lie as wastes least (``cost/layout.py``). So a table of
+minor, one row after the other, where arguments and results lie as wastes least (``price/layout.py``). So a table of
 narrow rows exists twice for a while: once as it came, and once in rows, each of them padded to whole tiles.
 """
 

@@ -16,7 +16,7 @@ from importlib.resources import files
 
 FORWARD, LOOPED, UNROLLED = "forward", "looped training", "unrolled training"
 KINDS = (FORWARD, LOOPED, UNROLLED)
-"""Kinds of programs, which ``cost/margins.py`` tells apart."""
+"""Kinds of programs, which ``price/margins.py`` tells apart."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from shardwright.apply import spec
 from shardwright.errors import PlanError
 from shardwright.explain.words import plain
 from shardwright.ir.program import Source
+from shardwright.price.collectives import local_bytes
 from shardwright.space import Decision, Whole
-from shardwright.spmd.collectives import local_bytes
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

@@ -13,7 +13,6 @@ from rich.console import RenderableType
 
 from shardwright._console import plain_text
 from shardwright.apply import spec
-from shardwright.cost.estimate import KernelCost
 from shardwright.errors import PlanError
 from shardwright.explain.alternatives import Alternative, better_than_ours, find_alternatives, kept_whole
 from shardwright.explain.choices import Choice, choices_at, choices_of_groups
@@ -25,8 +24,9 @@ from shardwright.explain.words import plain
 from shardwright.frontend.paths import leaf_paths, parameter_names
 from shardwright.ir.program import Argument
 from shardwright.plan.own import ARGUMENT, REGION, OwnSharding, cost_without
+from shardwright.price.collectives import local_bytes
+from shardwright.price.estimate import KernelCost
 from shardwright.space.decisions import path_matches
-from shardwright.spmd.collectives import local_bytes
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardwright.explain.flow import forms_of, updates_of
 from shardwright.ir.program import Source
-from shardwright.spmd import Collective
+from shardwright.price import Collective
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

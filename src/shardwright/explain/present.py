@@ -12,7 +12,6 @@ from rich.text import Text
 
 from shardwright.analysis.present import human_bytes
 from shardwright.apply import spec_text
-from shardwright.cost.present import human_seconds, place
 from shardwright.explain.alternatives import Alternative
 from shardwright.explain.choices import Choice
 from shardwright.explain.lines import OpKind
@@ -21,6 +20,7 @@ from shardwright.explain.reasons import NO_DECISION, SPLIT, Reason
 from shardwright.explain.tables import Rows
 from shardwright.explain.uneven_present import padded_text, uneven_text
 from shardwright.explain.words import many, more, short, signed_percent, signed_seconds
+from shardwright.price.present import human_seconds, place
 
 if TYPE_CHECKING:
     from shardwright.explain.explanation import Explanation, Tensor

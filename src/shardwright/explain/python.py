@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from shardwright.apply import spec_text
-from shardwright.cost.present import headline
 from shardwright.errors import PlanError
 from shardwright.explain.constraints import Constraint, interior_constraints
 from shardwright.explain.kernels import kernel_comments
@@ -20,6 +19,7 @@ from shardwright.explain.literals import WIDTH, Literals, Node, node_of
 from shardwright.frontend.calls import Positional, positional_call
 from shardwright.frontend.in_place import Updating
 from shardwright.frontend.paths import parameter_names
+from shardwright.price.present import headline
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

@@ -1,6 +1,6 @@
 """Why each dimension of an argument is split over an axis, or whole.
 
-The rule is that of ``spmd/shardings.py``: on each axis the first decision whose dimension the tensor has takes it, if
+The rule is that of ``price/shardings.py``: on each axis the first decision whose dimension the tensor has takes it, if
 the size can be divided. Here every decision is asked, so that those that came too late have a reason too.
 """
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardwright.explain.words import ordinal
 from shardwright.ir.program import Argument
+from shardwright.price.shardings import winner
 from shardwright.space import Decision, Whole
 from shardwright.space.decisions import entry_of, path_matches
-from shardwright.spmd import Entry
-from shardwright.spmd.shardings import winner
+from shardwright.space.state import Entry
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from shardwright.analysis.present import human_bytes
-from shardwright.cost.present import human_seconds
 from shardwright.explain.uneven import Padded, Uneven
+from shardwright.price.present import human_seconds
 
 if TYPE_CHECKING:
     from shardwright.explain.explanation import Explanation

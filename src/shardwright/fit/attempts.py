@@ -10,15 +10,16 @@ from typing import Any
 from shardwright.analysis.present import human_bytes
 from shardwright.asking import asked
 from shardwright.compiler.margins import Margin
-from shardwright.cost import CostModel
-from shardwright.cost.margins import margin_of
 from shardwright.errors import DeviceError, PinError, TraceError
 from shardwright.fit.dimension import Dimension
 from shardwright.fit.found import DEVICES, SIZE, Tried
 from shardwright.plan import Plan
+from shardwright.price import CostModel
+from shardwright.price.margins import margin_of
+from shardwright.request import MeshShape
 from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best
 from shardwright.search import Outcome
-from shardwright.spmd import MeshShape, State
+from shardwright.space.state import State
 from shardwright.traced import Traced
 from shardwright.wish import Wish
 

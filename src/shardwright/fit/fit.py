@@ -25,7 +25,7 @@ from shardwright.machine import find_machine, shapes
 from shardwright.pareto import best_shape
 from shardwright.plan import Plan
 from shardwright.plan.pins import named_axes
-from shardwright.spmd import MeshShape
+from shardwright.request import MeshShape
 from shardwright.traced import Traced
 from shardwright.wish import Wish, check_budget
 

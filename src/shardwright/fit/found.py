@@ -12,10 +12,10 @@ from rich.text import Text
 
 from shardwright._console import plain_text
 from shardwright.analysis.present import human_bytes
-from shardwright.cost.present import human_seconds
 from shardwright.devices import Device
 from shardwright.plan import Plan
 from shardwright.plan.present import exact_bytes
+from shardwright.price.present import human_seconds
 from shardwright.verify.report import CompilerVerdict
 
 SIZE, DEVICES, COMPILED = "size", "devices", "compiled"

@@ -10,7 +10,7 @@ from shardwright.fit.attempts import Attempts
 from shardwright.fit.found import COMPILED, Tried
 from shardwright.fit.largest import largest
 from shardwright.plan import Plan
-from shardwright.spmd import MeshShape
+from shardwright.request import MeshShape
 from shardwright.verify.compile import verify_compiled
 
 MOST_COMPILED = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardwright.spmd import MeshShape
+from shardwright.request import MeshShape
 
 
 def meshes_of(mesh: MeshShape, count: int) -> Iterator[MeshShape]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shardwright.apply import spec, spec_text
 from shardwright.ir.program import Argument, Value
 from shardwright.plan.patterns import pattern
-from shardwright.spmd.collectives import local_bytes
+from shardwright.price.collectives import local_bytes
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

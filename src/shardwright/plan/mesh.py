@@ -1,43 +1,18 @@
-"""Meshes as users give them: a dict, a jax Mesh or an AbstractMesh."""
+"""A plan's mesh over real devices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from operator import index
-from typing import Any, SupportsIndex
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import Mesh
 
 from shardwright.devices import slice_shares
 from shardwright.errors import MeshError
-from shardwright.spmd import MeshShape
-
-MOST_DEVICES, MOST_AXES = 2**20, 16
-"""Of a mesh: more than anybody has. Beyond, a price takes long: a tiny GPT takes seconds on 16 axes, minutes on 32."""
-
-
-def mesh_shape(mesh: Any) -> MeshShape:
-    """The axes of a mesh in any of the forms that are allowed."""
-    if isinstance(mesh, MeshShape):
-        return mesh
-    if isinstance(mesh, (Mesh, AbstractMesh)):
-        return MeshShape.of(dict(mesh.shape))
-    if not isinstance(mesh, Mapping) or not mesh:
-        raise MeshError(
-            f"a mesh is a dict such as {{'data': 4, 'model': 2}}, a jax Mesh or an AbstractMesh, not {mesh!r}."
-        )
-    for name, size in mesh.items():
-        if not isinstance(name, str) or not name.isidentifier():
-            raise MeshError(f"the mesh axis {name!r} needs a name such as 'data'.")
-        if isinstance(size, bool) or not isinstance(size, SupportsIndex) or index(size) < 1:
-            raise MeshError(f"the mesh axis {name!r} needs a whole number of devices, not {size!r}.")
-    shape = MeshShape.of({name: index(size) for name, size in mesh.items()})
-    if shape.devices > MOST_DEVICES or len(shape.names) > MOST_AXES:
-        raise MeshError(f"a mesh has at most {MOST_AXES} axes and {MOST_DEVICES:,} devices; this one has more.")
-    return shape
+from shardwright.request import MeshShape
 
 
 def device_mesh(shape: MeshShape, devices: Sequence[Any] | None = None) -> Mesh:

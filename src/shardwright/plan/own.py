@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from jax.sharding import PartitionSpec
 
 from shardwright._collector import collector_paused
-from shardwright.cost import Cost, CostModel
 from shardwright.ir.given import Given
-from shardwright.ir.program import CONSTRAINT, MANUAL, Program, Source
+from shardwright.ir.kinds import CONSTRAINT, MANUAL
+from shardwright.ir.program import Program, Source
+from shardwright.price import Cost, CostModel
 from shardwright.search import Glance, Kept
 from shardwright.search.space import NO_KEEPERS
-from shardwright.spmd import State
+from shardwright.space.state import State
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

@@ -10,10 +10,11 @@ from jax.sharding import PartitionSpec
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError, nearest
 from shardwright.ir.program import Argument
+from shardwright.price import Partitioned
+from shardwright.request import MeshShape
 from shardwright.search import Kept
 from shardwright.space import Decision, Whole, expand
 from shardwright.space.decisions import axis_number, find_group, path_matches
-from shardwright.spmd import MeshShape, Partitioned
 
 Pin = Any
 """A ``Decision``, ``Whole``, ``(axis, dimension)``, ``(axis, dimension, sides)``, ``"tactic:axis"``, or a mapping from

@@ -28,8 +28,6 @@ from shardwright.apply import (
 )
 from shardwright.compiler.margins import Margin
 from shardwright.compiler.options import options_within
-from shardwright.cost import Cost, CostModel, DevicePrices, Estimate, make_estimate
-from shardwright.cost.margins import margin_of
 from shardwright.devices import Device
 from shardwright.devices.find import default_backend
 from shardwright.errors import PlanError
@@ -45,9 +43,22 @@ from shardwright.plan.kernels import WholeKernel, whole_kernels
 from shardwright.plan.mesh import check_mesh, device_mesh
 from shardwright.plan.own import Decided, OwnSharding, cost_without, find_own_shardings
 from shardwright.plan.placement import place
+from shardwright.price import (
+    Collective,
+    Cost,
+    CostModel,
+    DevicePrices,
+    Estimate,
+    Partitioned,
+    Places,
+    make_estimate,
+    partition_program,
+)
+from shardwright.price.margins import margin_of
+from shardwright.request import MeshShape
 from shardwright.search import Search
 from shardwright.space import Decision, Whole, resolve
-from shardwright.spmd import Collective, MeshShape, Partitioned, Places, State, partition_program
+from shardwright.space.state import State
 
 if TYPE_CHECKING:
     from shardwright.advice import Advice

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardwright.errors import MeshError, nearest
-from shardwright.plan.mesh import MOST_AXES, MOST_DEVICES, mesh_shape
+from shardwright.request import mesh_shape
+from shardwright.request.mesh import MOST_AXES, MOST_DEVICES
 
 VERSION = 3
 

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import NamedTuple
 
+from shardwright.price import Partitioned
 from shardwright.space.roles import Roles
-from shardwright.spmd import Partitioned
 
 KINDS = WEIGHTS, BETWEEN, GRADIENTS = "weights", "between", "gradients"
 """Contractions with a weight; of activations with each other (attention's scores); weights' gradients."""

@@ -12,7 +12,7 @@ from shardwright.plan.known import common_names
 from shardwright.plan.own import own_lines
 from shardwright.plan.present import unsure
 from shardwright.space import Decision, Whole
-from shardwright.spmd.state import Sharding
+from shardwright.space.state import Sharding
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

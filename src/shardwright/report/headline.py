@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardwright.analysis.present import human_bytes
-from shardwright.cost.present import host_text
 from shardwright.plan.known import common_names
 from shardwright.plan.present import kernels_text, own_text
+from shardwright.price.collectives import local_bytes
+from shardwright.price.present import host_text
 from shardwright.report.table import seconds_text
-from shardwright.spmd.collectives import local_bytes
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shardwright.analysis.present import human_bytes
-from shardwright.cost.present import place
-from shardwright.cost.timeline import ARGUMENTS, COPIES, UNREDUCED, VALUES, Body, Timeline
+from shardwright.price.present import place
+from shardwright.price.timeline import ARGUMENTS, COPIES, UNREDUCED, VALUES, Body, Timeline
 from shardwright.report.plot import Key, Plot, Spec, byte_unit, escaped
 
 _PIXELS = 340

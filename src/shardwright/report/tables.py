@@ -10,10 +10,10 @@ from shardwright.advice import signed
 from shardwright.analysis.present import human_bytes
 from shardwright.apply import spec, spec_text
 from shardwright.compare import Comparison
-from shardwright.cost.present import place
+from shardwright.price.collectives import local_bytes
+from shardwright.price.present import place
 from shardwright.report.table import Cell, Table, count, duration, make_table, ratio, seconds_text, size, text
 from shardwright.space import Decision, Whole
-from shardwright.spmd.collectives import local_bytes
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardwright.apply import spec, spec_text
-from shardwright.spmd import MeshShape
-from shardwright.spmd.collectives import local_bytes
-from shardwright.spmd.state import Sharding
+from shardwright.price.collectives import local_bytes
+from shardwright.request import MeshShape
+from shardwright.space.state import Sharding
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shardwright.cost import CostModel
+from shardwright.price import CostModel
 from shardwright.search.actions import Actions
 from shardwright.search.improve import neighbours
 from shardwright.search.lists import Lists

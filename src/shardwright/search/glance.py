@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwright.analysis import Analysis
-from shardwright.cost import Cost, CostModel
+from shardwright.price import Cost, CostModel
 from shardwright.search.actions import Kept, find_actions
 from shardwright.search.improve import improve
 from shardwright.search.scores import BudgetOver, Found, Scores
 from shardwright.search.space import Keepers, Space
-from shardwright.spmd import State
+from shardwright.space.state import State
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shardwright.cost import Cost, CostModel
+from shardwright.price import Cost, CostModel
 from shardwright.search.lists import Lists
 from shardwright.search.order import Order
-from shardwright.spmd import State
+from shardwright.space.state import State
 
 _OVER, _PER_OVER = 0.2, 3.0
 """The penalty of a state that does not fit, in the logarithm of seconds: for being over the limit at all, and for each
@@ -89,8 +89,8 @@ class Scores:
         """The state that these lists, after what is pinned, make."""
         entries = []
         for first, then in zip(self.pinned.lists, lists, strict=True):
-            have = {e.group for e in first}
-            entries.append((*first, *[e for e in then if e.group not in have]) if first else then)
+            have = {e.subject for e in first}
+            entries.append((*first, *[e for e in then if e.subject not in have]) if first else then)
         return State(tuple(entries), self.pinned.whole)
 
     def lists(self, state: State) -> Lists:

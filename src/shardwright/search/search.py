@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shardwright.analysis import Analysis
-from shardwright.cost import Cost, CostModel
 from shardwright.mcts import search as tree_search
+from shardwright.price import Cost, CostModel
 from shardwright.search.actions import Actions, Kept, find_actions
 from shardwright.search.alike import PAYS, Equals, made_alike
 from shardwright.search.improve import improve
@@ -17,7 +17,7 @@ from shardwright.search.lists import replaced
 from shardwright.search.scores import BudgetOver, Enough, Found, Milestone, Scores
 from shardwright.search.simplify import AS_GOOD, SAME, complexity, keeps_parts, simplified
 from shardwright.search.space import NO_KEEPERS, Keepers, Space
-from shardwright.spmd import State
+from shardwright.space.state import State
 
 SIMULATIONS = 1000
 _PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 1500, 5, 50

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardwright.cost import CostModel
+from shardwright.price import CostModel
 from shardwright.search.lists import Lists, replaced
 from shardwright.search.order import Order
 from shardwright.search.scores import Found, Scores
-from shardwright.spmd import State
+from shardwright.space.state import State
 
 AS_GOOD = 1e-3
 """What experts do is preferred to what is better by less than this part."""

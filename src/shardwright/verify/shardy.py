@@ -16,8 +16,9 @@ from shardwright.ir.build import functions_of
 from shardwright.ir.collective_ops import axes_of, is_collective
 from shardwright.ir.program import Source, bits_of
 from shardwright.ir.sources import Sources
-from shardwright.spmd import MeshShape, Partitioned
-from shardwright.spmd.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER, own_move
+from shardwright.price import Partitioned
+from shardwright.price.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER, own_move
+from shardwright.request import MeshShape
 from shardwright.verify.report import Verdict
 
 if TYPE_CHECKING:

@@ -1,0 +1,206 @@
+"""Seconds of an op's own work on one device: matrix unit, vector unit, memory.
+
+A kernel takes as long as the slowest of the three, since they work at the same time (the roofline model: Williams,
+Waterman and Patterson, 2009). The weights of the vector unit were fitted to the cycles that the TPU compiler gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from shardwright._function import Function
+from shardwright._kernel import Kernel
+from shardwright.compiler import ragged
+from shardwright.devices import Device
+from shardwright.ir.kinds import (
+    COLLECTIVES,
+    CONSTRAINT,
+    EXPENSIVE,
+    IN_PLACE,
+    MADE,
+    MOVES_DATA,
+    READS_A_PART,
+    REDUCING,
+    VIEWS,
+)
+from shardwright.ir.program import Op
+from shardwright.ir.rules import Rule
+from shardwright.price.layout import padded
+from shardwright.request import MeshShape
+
+# A loop-carried fusion of the TPU compiler never has fewer than about 2,000 cycles.
+LAUNCH_SECONDS = 1.3e-6
+# Large products reach this part of the peak (the compiler's cycles for 8,192³ in bf16).
+MATRIX_EFFICIENCY = 0.95
+# Parts of the memory's rate: of elementwise kernels, and of contractions, whose operands come tile by tile. Fitted to
+# the totals of the programs of benchmarks/fidelity.py.
+MEMORY_EFFICIENCY = 0.95
+CONTRACTION_MEMORY_EFFICIENCY = 0.53
+# Copies are bound by the vector unit, in slots per byte read or written: of slices out of a loop's stack, to another
+# layout, and into tiles of 2 or 4 rows (the TPU compiler's cycles for a decoding step's cache: 286, 222 and 84 bytes a
+# cycle on v5e, 287, 287 and 106 on each core of v5p).
+SLICE_SLOTS, RELAYOUT_SLOTS, SMALL_TILE_SLOTS = 14.0, 17.0, 44.0
+# Slots of the vector unit per element, fitted likewise: a softmax of f32 takes 32 cycles for each register of 8 × 128
+# elements, and each cycle has four slots.
+_CHEAP, _EXPENSIVE, _REDUCE = 10.0, 30.0, 22.0
+_SUBLANES = 8
+_MOVING = MOVES_DATA | IN_PLACE | COLLECTIVES | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
+"""Ops that the vector unit has no part in, or a small one."""
+
+
+_UNTOUCHED = COLLECTIVES | VIEWS | MADE | {CONSTRAINT, "optimization_barrier"}
+"""Ops that read and write nothing of their own; what a collective takes is the price of its move."""
+
+
+class Work(NamedTuple):
+    """What an op asks of each unit, on one device."""
+
+    matrix_seconds: float = 0.0
+    vector_ops: float = 0.0
+    memory_bytes: float = 0.0
+
+
+def kernel_seconds(work: Work, device: Device) -> float:
+    """Seconds of a kernel."""
+    part = CONTRACTION_MEMORY_EFFICIENCY if work.matrix_seconds else MEMORY_EFFICIENCY
+    memory = work.memory_bytes / (device.memory_bytes_per_second * part)
+    vector = work.vector_ops / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
+    return LAUNCH_SECONDS + max(work.matrix_seconds, vector, memory)
+
+
+def relayout_seconds(local_shape: Sequence[int], size: float, device: Device) -> float:
+    """Of copying an argument to another layout and back, each time read and written."""
+    rows = local_shape[-2] if len(local_shape) > 1 else 1
+    small = device.tile is not None and 1 < rows < device.tile[0]
+    slots = 2 * size * (RELAYOUT_SLOTS + (SMALL_TILE_SLOTS if small else RELAYOUT_SLOTS))
+    return slots / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
+
+
+def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, device: Device) -> float:
+    """Of a contraction whose axes split these factors (-1 for none): FLOPs of padded local shapes over the peak."""
+    if not op.flops:
+        return 0.0
+    if "facts" in op.attributes:
+        return kernel_work(op, dtype, factors, mesh, device)[0]
+    if "work" in op.attributes:
+        return function_work(op, dtype, factors, mesh, device)[0]
+    ways: dict[int, int] = {}
+    for axis, f in enumerate(factors):
+        if f >= 0:
+            ways[f] = ways.get(f, 1) * mesh.sizes[axis]
+    flops = op.flops * math.prod(-(-op.rule.sizes[f] // parts) / op.rule.sizes[f] for f, parts in ways.items())
+    rows, columns, depth = (
+        math.prod(-(-op.rule.sizes[f] // ways.get(f, 1)) for f in found) for found in contraction_factors(op.rule)
+    )
+    seconds = flops / efficiency(rows, columns, depth, device.matrix_unit) / (device.flops(dtype) * MATRIX_EFFICIENCY)
+    if op.kind == "ragged_dot" and device.platform in ragged.PLATFORMS:
+        work = _ragged(op.rule, ways)
+        masking = work.masking_slots / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
+        return seconds * work.times + masking
+    return seconds
+
+
+def _ragged(rule: Rule, ways: Mapping[int, int]) -> ragged.RaggedWork:
+    """The work of a ragged product beyond that of its FLOPs; ``ways`` are the parts that factors are split into."""
+    left, right, counts = ([f for dim in dims for f in dim] for dims in rule.operands)
+    out = {f for dim in rule.results[0] for f in dim}
+    rows = [f for f in left if f in rule.whole]
+
+    def size(factors: Iterable[int]) -> int:
+        return math.prod(-(-rule.sizes[f] // ways.get(f, 1)) for f in factors)
+
+    return ragged.ragged_work(
+        size(rows),
+        size(f for f in left if f not in rows),
+        size(f for f in right if f not in left and f not in rule.whole),
+        size(counts),
+        one_matrix_a_group=out.isdisjoint(rows),
+    )
+
+
+def kernel_work(
+    op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, device: Device
+) -> tuple[float, float, tuple[float, ...], float]:
+    """What a Pallas kernel whose axes split these grid indices asks for on one device.
+
+    These are seconds of the matrix unit, the vector unit's instructions for what is transcendental, bytes read of each
+    operand and bytes written: blocks are moved whenever the grid comes to another one.
+    """
+    kernel: Kernel = op.attributes["facts"].kernel
+    grid = list(kernel.grid)
+    for axis, k in enumerate(factors):
+        if k >= 0:
+            grid[k] //= mesh.sizes[axis]
+    part = math.prod(grid) / math.prod(kernel.grid)
+    scalars = tuple([4.0 * math.prod(shape) for shape in kernel.scalars])
+    reads = tuple([block.transferred_bytes(tuple(grid)) for block in kernel.operands])
+    return (
+        kernel.flops * part / (device.flops(dtype) * MATRIX_EFFICIENCY),
+        _EXPENSIVE * kernel.transcendentals * part,
+        scalars + reads,
+        sum([block.transferred_bytes(tuple(grid)) for block in kernel.results]),
+    )
+
+
+def function_work(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, device: Device) -> tuple[float, float]:
+    """Seconds of the matrix unit and the vector unit's instructions of a function whose axes split these factors.
+
+    What it makes on the way is not known to be in memory, so it reads and writes what it is called with.
+    """
+    function: Function = op.attributes["work"]
+    ways = math.prod([mesh.sizes[axis] for axis, f in enumerate(factors) if f >= 0])
+    return (
+        function.flops / ways / (device.flops(dtype) * MATRIX_EFFICIENCY),
+        _EXPENSIVE * function.transcendentals / ways,
+    )
+
+
+def contraction_factors(rule: Rule) -> tuple[list[int], list[int], list[int]]:
+    """The factors that a matrix product's rows, its columns and its depth are made of; batches are none of them."""
+    left, right, out = ({f for dim in dims for f in dim[:1]} for dims in (*rule.operands[:2], rule.results[0]))
+    rows = [f for f in sorted(left & out) if f not in right]
+    columns = [f for f in sorted(right & out) if f not in left]
+    depth = [f for f in sorted(left & right) if f not in out]
+    return rows, columns, depth
+
+
+def efficiency(rows: int, columns: int, depth: int, unit: int) -> float:
+    """The part of a matrix unit's work that is not padding.
+
+    One operand is held in the unit, ``depth`` by ``columns`` or ``rows``, padded both ways; the other streams through
+    it eight rows at a time (Jouppi et al., "In-datacenter performance analysis of a tensor processing unit", 2017).
+    """
+
+    def part(size: int, multiple: int) -> float:
+        return size / padded(size, multiple) if size else 1.0
+
+    held, streamed = part(columns, unit), part(rows, min(_SUBLANES, unit))
+    other_held, other_streamed = part(rows, unit), part(columns, min(_SUBLANES, unit))
+    return part(depth, unit) * max(held * streamed, other_held * other_streamed)
+
+
+def vector_ops(op: Op, elements_in: float, elements_out: float) -> float:
+    """Vector instructions times lanes."""
+    if op.regions or op.flops or op.kind in _MOVING:
+        return 0.0
+    if op.kind in REDUCING:
+        return _REDUCE * elements_in
+    return (_EXPENSIVE if op.kind in EXPENSIVE or op.kind == "divide" else _CHEAP) * elements_out
+
+
+def traffic(op: Op, operand_bytes: Sequence[float], result_bytes: Sequence[float]) -> tuple[tuple[float, ...], float]:
+    """Bytes read of each operand and bytes written, if all of them lie in memory.
+
+    Slices and gathers read what they give; updates in place write what they are given.
+    """
+    if op.regions or op.kind in _UNTOUCHED:
+        return (0.0,) * len(operand_bytes), 0.0
+    if op.kind in READS_A_PART:
+        return (sum(result_bytes), *(0.0,) * (len(operand_bytes) - 1)), sum(result_bytes)
+    if op.kind in IN_PLACE:
+        update = operand_bytes[1 if op.kind == "dynamic_update_slice" else -1]
+        old = 0.0 if op.kind == "dynamic_update_slice" else update  # a scatter adds to what is there
+        return (old, *operand_bytes[1:]), update
+    return tuple(operand_bytes), sum(result_bytes)

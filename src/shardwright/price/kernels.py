@@ -1,0 +1,368 @@
+"""What the compiler fuses: which values are stored in memory, and which ops run together as one kernel.
+
+XLA computes elementwise ops, broadcasts, conversions and slices inside the op that needs them, and those that follow a
+contraction inside that contraction, so most values of a program never exist in memory. The rules here, seen in the
+compiled programs of the TPU compiler:
+
+- An elementwise op runs inside the kernel that needs it. Where several kernels do, a cheap one is computed again in
+  each, unless that would keep more in memory than its result; an expensive one (``exp``, ``tanh``) only if
+  it would keep less (the scores of a softmax in bf16 and not their exponentials in f32). Nothing is computed again at
+  length (``erfc``, the random bits of a dropout). Where all kernels need one value that comes of it, that is kept.
+- A product that sums nothing up and scales one operand by the other is elementwise.
+- A contraction takes elementwise ops on its operands in, and those that follow it as long as they come together in one
+  value again, which is what is stored. Of two contractions that meet in one op, the later one takes it in. None waits
+  for a loop that stands after it.
+- A slice of three or more dimensions of what a loop carries is copied out first.
+- What a loop carries, a branch or the program returns, or an op uses that fuses nothing (sort, gather, …) is stored.
+
+The compiler also decides the order. Elementwise ops and reductions that lead to nothing but the program's results (an
+optimizer's update) run as soon as their operands are there, which frees a gradient as soon as it is known.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from shardwright.ir.kinds import COLLECTIVES, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
+from shardwright.ir.memory import DEVICE, moved_to
+from shardwright.ir.program import Op, Program, is_elementwise
+
+_MOST_LEAVES = 12
+# What an op may keep alive to be computed again, as a part of its result: a little more for cheap ones, so that what is
+# reduced or broadcast on the way does not count; clearly less for expensive ones.
+_ALLOWED_FOR_CHEAP, _ALLOWED_FOR_EXPENSIVE = 1.25, 0.75
+_LONGEST_EPILOGUE = 32
+_LONGEST_CHAIN = 64
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """``stored[v]``: a value is in memory. ``root[o]``: the op in whose kernel an op is run.
+
+    ``at[o]``: the position in program order at which it is run, ``last[o]`` the last one. An op that several kernels
+    compute again has more than one; its cost counts in the first.
+    """
+
+    stored: Sequence[bool]
+    root: Sequence[int]
+    at: Sequence[int]
+    last: Sequence[int]
+
+
+def find_kernels(program: Program, platform: str = "tpu") -> Kernels:
+    """Decide for every value whether it is stored, and for every op where it runs.
+
+    On a GPU or a CPU a contraction is a library's: it reads its operands from memory.
+    """
+    users = program.users
+    fused = _fused(program)
+    into = CONTRACTIONS if platform == "tpu" else frozenset()
+    must = _must_be_stored(program, fused, into | {"reduce"}, platform)
+    inside, ends = _epilogues(program, fused, must)
+    together = _come_together(program, must, ends)
+    stored = [value.op < 0 for value in program.values]
+    leaves: dict[int, frozenset[int]] = {}
+    chains: dict[int, frozenset[int]] = {}  # the ops that would have to be computed again with a value
+    reach = _reach(program, fused)
+    long: set[int] = set()  # values that too many ops would have to be computed again for
+    costly: set[int] = set()  # values on the way to which something expensive is computed
+    nothing: frozenset[int] = frozenset()
+    for o, op in enumerate(program.ops):
+        for v in op.results:
+            stored[v] = must[v] or v in ends or len(op.results) != 1
+            if stored[v] or v in inside:
+                continue
+            read = nothing.union(*(leaves.get(a, frozenset({a}) if stored[a] else nothing) for a in op.operands))
+            dear = op.kind in EXPENSIVE or any(a in costly for a in op.operands)
+            shared = not together[o] and not program.free[v]
+            chain = frozenset({o}).union(*(chains.get(a, nothing) for a in op.operands))
+            lengthy = len(chain) > _LONGEST_CHAIN or op.kind in WRITTEN_OUT or any(a in long for a in op.operands)
+            if (shared and (lengthy or len(read) > _MOST_LEAVES)) or (lengthy and _is_spread(program, v)):
+                stored[v] = True
+                continue
+            lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
+            if shared and _cheaper_kept(program, v, lost, dear):
+                stored[v] = True
+                continue
+            leaves[v] = read
+            chains[v] = nothing if lengthy else chain
+            if lengthy:
+                long.add(v)
+            if dear:
+                costly.add(v)
+    root = list(range(len(program.ops)))
+    for o in range(len(program.ops) - 1, -1, -1):
+        results = program.ops[o].results
+        if len(results) == 1 and not stored[results[0]] and users[results[0]]:
+            root[o] = root[users[results[0]][0]]
+    at = _positions(program, fused, root)
+    for o, position in _moved_early(program):
+        at[o] = position
+    last = list(at)
+    for o in range(len(program.ops) - 1, -1, -1):
+        results = program.ops[o].results
+        if len(results) == 1 and not stored[results[0]] and users[results[0]]:
+            at[o], last[o] = at[root[o]], max(last[u] for u in users[results[0]])
+    return Kernels(stored, root, at, last)
+
+
+def _fused(program: Program) -> list[bool]:
+    """The ops that are computed inside others: elementwise ones, and those that only move elements around."""
+    known: dict[int, bool] = {}
+    for op in program.ops:
+        if op.signature not in known:
+            scales = op.kind in PRODUCTS and not op.flops
+            known[op.signature] = op.kind in MOVES_DATA or scales or (bool(op.operands) and is_elementwise(program, op))
+    alone = COLLECTIVES | {"custom_call", "rng_bit_generator"}
+    return [known[op.signature] and op.kind not in alone for op in program.ops]
+
+
+def _must_be_stored(program: Program, fused: Sequence[bool], into: frozenset[str], platform: str) -> list[bool]:
+    """Values that are stored whatever else is: not fusible, returned, used by what fuses nothing, a copied slice."""
+    must = [value.op < 0 for value in program.values]
+    for o, op in enumerate(program.ops):
+        for v in op.results:
+            must[v] = (
+                not fused[o]
+                or v in program.returned
+                or any(
+                    program.ops[u].region != op.region
+                    or not takes_in(program.ops[u], fused[u] or program.ops[u].kind in into, v)
+                    for u in program.users[v]
+                )
+                or (platform == "tpu" and is_copied_slice(program, op))
+            )
+    return must
+
+
+def is_copied_slice(program: Program, op: Op) -> bool:
+    """A slice that a loop takes of what it carries, too many-dimensional to be read where it lies.
+
+    Not if it is all of it, or converted to a narrower type, which is done for the whole stack before the loop.
+    """
+    if op.kind != "dynamic_slice" or op.region == 0:
+        return False
+    v = op.results[0]
+    shape = program.values[v].shape
+    if shape == program.values[op.operands[0]].shape or sum(size > 1 for size in shape) < 3:
+        return False
+    while len(program.users[v]) == 1 and program.ops[program.users[v][0]].kind in VIEWS:
+        v = program.ops[program.users[v][0]].results[0]
+    return not all(
+        program.ops[u].kind == "convert" and program.values[program.ops[u].results[0]].bytes < program.values[v].bytes
+        for u in program.users[v]
+    )
+
+
+def _come_together(program: Program, must: Sequence[bool], ends: set[int]) -> list[bool]:
+    """Whether all uses of an op's result come together again in one op, before or where something is stored.
+
+    Then the result is computed no more often than what they come together in, and whether to keep that is the question.
+    That op is the nearest common one on all ways from the result to what is stored (Cooper, Harvey and Kennedy, "A
+    simple, fast dominance algorithm", 2001, with the arrows turned around).
+    """
+    following = [-1] * len(program.ops)  # the op in which all uses come together first; none for what is stored
+
+    def common(a: int, b: int) -> int:
+        while a != b:
+            if a < 0 or b < 0:
+                return -1
+            a, b = (following[a], b) if a < b else (a, following[b])
+        return a
+
+    together = [True] * len(program.ops)
+    for o in range(len(program.ops) - 1, -1, -1):
+        op = program.ops[o]
+        if len(op.results) != 1 or must[op.results[0]] or op.results[0] in ends or not program.users[op.results[0]]:
+            continue
+        following[o] = reduce(common, program.users[op.results[0]])
+        together[o] = following[o] >= 0
+    return together
+
+
+def _is_spread(program: Program, v: int) -> bool:
+    """Whether an op repeats a value in a larger one, in which it would be computed again at every place."""
+    return any(
+        program.ops[u].kind == "broadcast_in_dim"
+        and math.prod(program.values[program.ops[u].results[0]].shape) > math.prod(program.values[v].shape)
+        for u in program.users[v]
+    )
+
+
+def takes_in(op: Op, anything: bool, value: int) -> bool:
+    """Whether an op computes this operand inside its own kernel."""
+    if anything:
+        return True
+    if op.kind == "dynamic_update_slice":
+        return op.operands[0] != value
+    if op.kind in INDEXED:
+        return op.operands[0] != value and value not in op.operands[2:]
+    return False
+
+
+def _reach(program: Program, fused: Sequence[bool]) -> list[int]:
+    """The last op that may read each value, itself or through elementwise ops that are computed again."""
+    reach = [-1] * len(program.values)
+    for o in range(len(program.ops) - 1, -1, -1):
+        op = program.ops[o]
+        last = max([o, *(reach[v] for v in op.results)]) if fused[o] else o
+        for v in op.operands:
+            reach[v] = max(reach[v], last)
+    return reach
+
+
+def _needed_anyway(program: Program, reach: Sequence[int], leaf: int, v: int, chain: frozenset[int]) -> bool:
+    """Whether what a value is computed from is kept at least as long for other reasons."""
+    if reach[leaf] > reach[v]:
+        return True
+    others = [u for u in program.users[leaf] if u not in chain]
+    return reach[leaf] == reach[v] and any(
+        max([u, *(reach[r] for r in program.ops[u].results)]) >= reach[v] for u in others
+    )
+
+
+def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool) -> bool:
+    """To compute a value again in each kernel keeps what it is computed from; rather keep it if that is smaller.
+
+    What is there anyway, and for a cheap op arguments too, cost nothing.
+    """
+    size = program.values[v].bytes
+    if dear:
+        return sum(program.values[a].bytes for a in lost) > _ALLOWED_FOR_EXPENSIVE * size
+    return sum(program.values[a].bytes for a in lost if a not in program.argument_of) > _ALLOWED_FOR_CHEAP * size
+
+
+def _epilogues(program: Program, fused: Sequence[bool], must: list[bool]) -> tuple[set[int], set[int]]:
+    """The values that contractions compute on the way to what they store, the latest contraction first, and the latter.
+
+    Of the values that could be stored it is the last, but a conversion to a wider type at the end is left to the users.
+    """
+    claimed: set[int] = set()
+    inside: set[int] = set()
+    ends: set[int] = set()
+    loops = [o for o, op in enumerate(program.ops) if op.kind == "while"]
+    for o in range(len(program.ops) - 1, -1, -1):
+        op = program.ops[o]
+        if op.kind not in CONTRACTIONS or fused[o]:
+            continue
+        must[op.results[0]] = False
+        values, meetings = _meetings(program, fused, must, o, claimed, loops)
+        end = meetings[-1]
+        if not must[values[end]]:
+            end = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
+        inside.update(values[:end])
+        ends.add(values[end])
+        claimed.update(program.values[v].op for v in values[1 : end + 1])
+    return inside, ends
+
+
+def _widened(program: Program, v: int) -> bool:
+    """A conversion to a wider type, or a view of one."""
+    op = program.ops[program.values[v].op]
+    while op.kind in VIEWS and (maker := program.values[op.operands[0]].op) >= 0:
+        op = program.ops[maker]
+    return op.kind == "convert" and program.values[op.results[0]].bytes > program.values[op.operands[0]].bytes
+
+
+def _meetings(
+    program: Program,
+    fused: Sequence[bool],
+    must: Sequence[bool],
+    contraction: int,
+    claimed: set[int],
+    loops: Sequence[int],
+) -> tuple[list[int], list[int]]:
+    """The values that follow a contraction, and the numbers of those in which all before them come together.
+
+    What needs something else that a loop after it has to make first does not follow it: the contraction would have to
+    wait, and to keep its operands for as long.
+    """
+    op = program.ops[contraction]
+    following_loop = loops[k] if (k := bisect_right(loops, contraction)) < len(loops) else len(program.ops)
+    values = [op.results[0]]
+    meetings = [0]
+    waiting = sorted(program.users[values[0]])
+    included: set[int] = set()
+    while waiting and len(values) < _LONGEST_EPILOGUE and not must[values[-1]] and values[-1] not in program.returned:
+        u = waiting.pop(0)
+        if not fused[u] or u in claimed or program.ops[u].region != op.region:
+            break
+        if any(program.values[v].op >= following_loop for v in program.ops[u].operands if v not in values):
+            break
+        included.add(u)
+        values.append(program.ops[u].results[0])
+        waiting = sorted({*waiting, *program.users[values[-1]]} - included)
+        open_values = [v for v in values if v in program.returned or not included.issuperset(program.users[v])]
+        if open_values == values[-1:]:
+            meetings.append(len(values) - 1)
+    return values, meetings
+
+
+def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> list[int]:
+    """Each op in its place, but what leads to the results alone right after its operands.
+
+    What writes over a donated argument waits until the argument has been read.
+    """
+    at = list(root)
+    tail: set[int] = set()
+    for o in range(len(program.ops) - 1, -1, -1):
+        op = program.ops[o]
+        if (
+            (fused[o] or op.kind == "reduce")
+            and op.region == 0
+            and not all(program.free[v] for v in op.operands)
+            and all(v in program.returned or program.users[v] for v in op.results)
+            and all(u in tail for v in op.results for u in program.users[v])
+        ):
+            tail.add(o)
+    for o, r in enumerate(root):
+        if r in tail and o not in tail:  # a product that an update at the end takes in runs in its own place
+            at[o] = o
+    for o in sorted(tail):
+        op = program.ops[o]
+        ready = 0
+        for v in op.operands:
+            maker = program.values[v].op
+            if maker >= 0 and not all(program.free[a] for a in program.ops[maker].operands):
+                ready = max(ready, done(program, at, maker))
+        over = program.donations.get(op.results[0])
+        if over is not None:
+            ready = max([ready, *(done(program, at, u) for u in program.users[over] if u not in tail)])
+        at[o] = ready
+    return at
+
+
+def _moved_early(program: Program) -> Iterator[tuple[int, int]]:
+    """Moves to the device of what is on the host from the start, with the last loop before their first use.
+
+    They wait for nothing, and the compiler has them done before that loop: see ``compiler/offloading.py``.
+    """
+    loops = [o for o, op in enumerate(program.ops) if op.kind == "while" and op.region == 0] if program.on_host else []
+    for o in range(len(program.ops) if loops else 0):
+        op = program.ops[o]
+        if (
+            op.region == 0
+            and moved_to(op) == DEVICE
+            and _before_barriers(program, op.operands[0]) in program.argument_of
+        ):
+            first = min(program.users[op.results[0]], default=o)
+            before = [loop for loop in loops if loop < first]
+            if before:
+                yield o, before[-1]
+
+
+def _before_barriers(program: Program, v: int) -> int:
+    """What a value was before barriers, which the compiler drops before it orders its moves."""
+    while (maker := program.values[v].op) >= 0 and program.ops[maker].kind == "optimization_barrier":
+        v = program.ops[maker].operands[program.ops[maker].results.index(v)]
+    return v
+
+
+def done(program: Program, at: Sequence[int], o: int) -> int:
+    """The position at which an op has ended: a loop's after its body, another's as in ``at``."""
+    regions = program.ops[o].regions
+    return program.regions[regions[-1]].stop if regions else at[o]

@@ -1,0 +1,105 @@
+"""Prices on a device: what the choice between ways to run one op weighs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shardwright.compiler.sums import reduced_whole
+from shardwright.devices import AxisLink, Device, Part, axis_parts, joined
+from shardwright.ir.program import Op, bits_of
+from shardwright.price.collectives import ALL_GATHER, ALL_TO_ALL, Move
+from shardwright.price.communication import collective_seconds
+from shardwright.price.compute import RELAYOUT_SLOTS, SMALL_TILE_SLOTS
+from shardwright.request import MeshShape
+
+# A TPU product whose partial sums are scattered is a loop over the parts of its result. Each part is written, and read
+# and written again when it is added to what came from the neighbour, in time of its own: five times its bytes, by the
+# compiler's cycles on v5e (2.28 ms for an f32[8192,8192] of 16,384 rows on 16 devices, 0.70 without; 0.90 for a
+# bf16[2048,8192] of 65,536 rows, 0.70 without).
+_LOOP_PASSES = 5
+# There must be work to hide the moves behind: with a price on it for a decoding step's products, of tens of
+# microseconds, plans got worse by the compiler; those of 0.2 ms were seen to be made loops.
+_LEAST_LOOPED_SECONDS = 1e-4
+
+
+@dataclass(frozen=True)
+class DevicePrices:
+    """Prices on a device, with the parts of links that each axis of its mesh runs on."""
+
+    device: Device
+    parts: tuple[tuple[Part, ...], ...]
+    _over: dict[tuple[int, ...], tuple[list[AxisLink], list[int]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The links and sizes that a collective over some axes has."""
+
+    @classmethod
+    def of(cls, device: Device, mesh: MeshShape, topology: Sequence[int] | None = None) -> DevicePrices:
+        """With the links that a mesh of this shape has; ``topology`` is a torus's own shape, if it is known."""
+        return cls(device, axis_parts(device, mesh.sizes, topology))
+
+    def move_seconds(self, move: Move) -> float:
+        """Of a collective."""
+        found = self._over.get(move.axes)
+        if found is None:
+            parts = joined(part for a in move.axes for part in self.parts[a])
+            found = self._over[move.axes] = ([p.link for p in parts], [p.size for p in parts])
+        sent = move.bytes * move.scale
+        return collective_seconds(move.kind, sent, *found, move.sharers) + self._copy_seconds(move, sent)
+
+    def _copy_seconds(self, move: Move, sent_bytes: float) -> float:
+        """Of copies that bring what was moved into place, on a device that has layouts.
+
+        The TPU compiler copies what goes to another dimension once, and what is gathered along two dimensions at once
+        twice, once into tiles of few rows (its cycles on v5e for 64 MiB of bf16: 0.3 ms, and 1.0).
+        """
+        if self.device.tile is None or not self.device.vector_ops_per_second:
+            return 0.0
+        slots = RELAYOUT_SLOTS if move.kind == ALL_TO_ALL else 0.0
+        if move.kind == ALL_GATHER and not move.in_place:
+            slots = RELAYOUT_SLOTS + SMALL_TILE_SLOTS
+        n = math.prod(self._over[move.axes][1])
+        if not slots or n == 1:
+            return 0.0
+        return 2 * slots * sent_bytes * n / (n - 1) / self.device.vector_ops_per_second
+
+    def rounding(self, dtype: str) -> float:
+        """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
+        return 16 / bits_of(dtype) if dtype == "f32" and self.device.platform == "tpu" else 1.0
+
+    def reduces_whole(self, axes: tuple[int, ...]) -> bool:
+        """Whether sums over these axes are reduced whole where they could be scattered; not those of products."""
+        return axes in self._reduce_whole
+
+    @cached_property
+    def _reduce_whole(self) -> frozenset[tuple[int, ...]]:
+        """Sets of axes, in order: all of the mesh, with or without those of one device."""
+        along: dict[int, int] = {}
+        for part in (part for parts in self.parts for part in parts):
+            along[part.dimension] = along.get(part.dimension, 1) * part.size
+        if self.device.platform != "tpu" or min(along, default=-1) < 0 or not reduced_whole(tuple(along.values())):
+            return frozenset()
+        split = tuple([a for a, parts in enumerate(self.parts) if math.prod(part.size for part in parts) > 1])
+        return frozenset({split, tuple(range(len(self.parts)))})
+
+    def loop_seconds(
+        self, local_bytes: float, work_seconds: float, whole: Sequence[float], part: Sequence[float]
+    ) -> float:
+        """Of making a product a loop that scatters its partial sums, of so many bytes on each device.
+
+        It takes ``work_seconds`` without. ``whole`` are rows and columns of its result on a device, ``part`` those of
+        what one turn makes: where they are fewer than the matrix unit has, the rest of it is idle.
+        """
+        if self.device.platform != "tpu" or work_seconds < _LEAST_LOOPED_SECONDS:
+            return 0.0
+        unit = self.device.matrix_unit
+        slower = math.prod(max(unit / b, 1) / max(unit / a, 1) for a, b in zip(whole, part, strict=True))
+        return _LOOP_PASSES * local_bytes / self.device.memory_bytes_per_second + (slower - 1) * work_seconds
+
+    def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
+        """Of an op's part on one device, each tensor read or written once."""
+        matrix = op.flops / split / self.device.flops(dtype) if op.flops else 0.0
+        return matrix + touched_bytes / self.device.memory_bytes_per_second
