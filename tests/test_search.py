@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
+from benchmarks.baselines import exhaustive, experts
 from programs import f32
-from shardwright.baselines import exhaustive, experts
 from shardwright.devices import find_device
 from shardwright.devices.targets import parse_target
 from shardwright.models import build
@@ -25,7 +25,7 @@ from shardwright.search.scores import Found, Scores
 from shardwright.search.simplify import AS_GOOD, complexity, simplified
 from shardwright.space import Decision
 from shardwright.space.roles import Roles
-from shardwright.space.state import Entry, State, keep_whole
+from shardwright.space.state import Entry, KeepWhole, State
 from small import MESHES, SMALL
 
 DEVICE = find_device("tpu-v5e")
@@ -188,7 +188,7 @@ def test_entries_that_never_meet_have_one_order() -> None:
     names = [d.name for d in analysis.descriptions]
     x, inner = (Entry(names.index(name)) for name in ("x[0]", "x[1]"))
     assert order.normal(((x, inner),)) != order.normal(((inner, x),))  # both stand in x
-    assert order.normal(((keep_whole(0), x),)) == order.normal(((x, keep_whole(0)),))
+    assert order.normal(((KeepWhole(0), x),)) == order.normal(((x, KeepWhole(0)),))
     free = problem("messages").analysis
     order = Order(Places(free))
     pairs = {(a, b) for a in range(len(free.groups)) for b in range(a)}

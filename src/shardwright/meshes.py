@@ -23,7 +23,7 @@ from shardwright.plan.choices import MeshChoice
 from shardwright.price import Cost, CostModel
 from shardwright.request import MeshShape
 from shardwright.search import Glance, Outcome
-from shardwright.space.state import State
+from shardwright.space.state import Entry, State
 from shardwright.traced import Traced
 from shardwright.wish import Wish
 
@@ -195,7 +195,7 @@ class _Race:
         found.sort(key=lambda pair: pair[0].cost.step_seconds)
         # What stays whole goes by the number of its set, which is another where the pins are others.
         kept = dict.fromkeys(
-            tuple(tuple(e for e in entries if same or e.group >= 0) for entries in seen.state.lists)
+            tuple(tuple(e for e in entries if same or isinstance(e, Entry)) for entries in seen.state.lists)
             for seen, same in found
         )
         axes = len(to.costs.mesh.sizes)

@@ -17,7 +17,7 @@ from shardwright.price import Cost, CostModel
 from shardwright.request import MeshShape
 from shardwright.search import Glance, Keepers, Kept, Outcome, find_keepers, find_state
 from shardwright.space import implied_decisions, resolve
-from shardwright.space.state import Entry, State
+from shardwright.space.state import AnyEntry, State
 from shardwright.traced import Traced
 
 _SHORT_SECONDS = 2.0
@@ -84,10 +84,10 @@ class Wish:
             return ()
         implied = resolve(traced.analysis, mesh, implied_decisions(traced.analysis, mesh))
 
-        def more(axis: str, first: tuple[Entry, ...], entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-            known = {e.group for e in first}
+        def more(axis: str, first: tuple[AnyEntry, ...], entries: tuple[AnyEntry, ...]) -> tuple[AnyEntry, ...]:
+            known = {e.subject for e in first}
             return tuple(
-                e for e in entries if e.group not in known and axis not in kept and (axis, e.group) not in kept
+                e for e in entries if e.subject not in known and axis not in kept and (axis, e.subject) not in kept
             )
 
         lists = zip(mesh.names, pinned.lists, implied.lists, strict=True)

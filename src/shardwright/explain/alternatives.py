@@ -16,7 +16,7 @@ from shardwright.search.lists import replaced
 from shardwright.space import Decision, Whole
 from shardwright.space.decisions import path_matches, paths_of
 from shardwright.space.roles import Roles
-from shardwright.space.state import State, keep_whole
+from shardwright.space.state import KeepWhole, State
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan
@@ -182,8 +182,8 @@ def _kept(plan: Plan, argument: Argument, pattern: str, axes: Sequence[str]) -> 
         paths = paths_of(program, [v for v in values if v in program.argument_of]) if argument.value in values else []
         for axis in axes if paths and paths != [pattern] else ():
             entries = state.lists[names.index(axis)]
-            if not any(e.group < 0 for e in entries):  # two sets on one axis would be one to sw.evaluate
-                lists = replaced(state.lists, names.index(axis), (keep_whole(k), *entries))
+            if not any(isinstance(e, KeepWhole) for e in entries):  # two sets on one axis would be one to sw.evaluate
+                lists = replaced(state.lists, names.index(axis), (KeepWhole(k), *entries))
                 decisions = _in_order(plan, (*plan.decisions, *(Whole(axis, path) for path in paths)))
                 text = f"{', '.join(paths)} whole on {axis}"
                 yield _Change(text, axis, None, decisions, State(lists, state.whole))

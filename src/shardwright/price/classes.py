@@ -21,13 +21,13 @@ from shardwright.price.kept import kept_by, stays_whole
 from shardwright.price.kernels import Kernels, find_kernels
 from shardwright.price.shardings import NO_BOUNDS, Bounds, Pair, Places, bounds_of
 from shardwright.price.shortcuts import with_shortcuts
-from shardwright.space.state import Sharding
+from shardwright.space.state import KeepWhole, Sharding, Subject
 
 K = TypeVar("K", bound=Hashable)
 
 
 class ValueClass(NamedTuple):
-    """``groups`` of its dimensions; ``kept`` are the entries of a state that keep it whole, by group.
+    """``groups`` of its dimensions; ``kept`` are the entries of a state that keep it whole.
 
     ``padded`` are the groups that may be split unevenly. ``fixed`` is its sharding where no state gives it, ``given``
     what the program itself says. ``on_host``: they lie in the host's memory.
@@ -37,7 +37,7 @@ class ValueClass(NamedTuple):
     dtype: str
     groups: tuple[int, ...]
     pairs: tuple[Pair, ...]
-    kept: tuple[int, ...]
+    kept: tuple[KeepWhole, ...]
     padded: tuple[int, ...] = ()
     fixed: Sharding | None = None
     given: Given | None = None
@@ -169,16 +169,17 @@ class Classes:
         return self.program.ops[self.ops.members[number][0]]
 
     @cached_property
-    def groups_of_values(self) -> list[frozenset[int]]:
-        """For each class of values the groups of a state that it sees."""
-        return [frozenset((*c.groups, *c.kept)) - {-1} for c in self.values.keys]
+    def groups_of_values(self) -> list[frozenset[Subject]]:
+        """For each class of values the groups of a state that it sees, and what keeps it whole."""
+        return [frozenset[Subject]([*c.groups, *c.kept]) - {-1} for c in self.values.keys]
 
     @cached_property
-    def groups_of_ops(self) -> list[frozenset[int]]:
+    def groups_of_ops(self) -> list[frozenset[Subject]]:
         """For each class of ops the groups of a state that it sees: its own, and those of its values."""
         of_value = self.groups_of_values
         return [
-            (frozenset(c.groups) - {-1}).union(*[of_value[v] for v in (*c.operands, *c.results)]) for c in self.ops.keys
+            frozenset[Subject]([*c.groups]).union(*[of_value[v] for v in (*c.operands, *c.results)]) - {-1}
+            for c in self.ops.keys
         ]
 
     @cached_property

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.price.views import Seen, View
+from shardwright.space.state import Subject
 
 Rows = NDArray[np.int64]
 """Bytes, or counts of tensors, at each point of the program."""
@@ -56,7 +57,7 @@ class FamilyPart:
 class Family:
     """Units that see the same groups of a state; ``number`` is that of the set of groups."""
 
-    groups: frozenset[int]
+    groups: frozenset[Subject]
     number: int
     units: list[Unit] = field(default_factory=list)
     known: dict[Seen, FamilyPart] = field(default_factory=dict)
@@ -127,19 +128,19 @@ class Sets:
     """Sets of groups, each with a number."""
 
     def __init__(self) -> None:
-        self._numbers: dict[frozenset[int], int] = {}
+        self._numbers: dict[frozenset[Subject], int] = {}
 
-    def number(self, groups: frozenset[int]) -> int:
+    def number(self, groups: frozenset[Subject]) -> int:
         """The number of a set."""
         return self._numbers.setdefault(groups, len(self._numbers))
 
-    def __iter__(self) -> Iterator[frozenset[int]]:
+    def __iter__(self) -> Iterator[frozenset[Subject]]:
         return iter(self._numbers)
 
 
-def find_families(units: Iterable[tuple[Iterable[int], Unit]], sets: Sets) -> list[Family]:
+def find_families(units: Iterable[tuple[Iterable[Subject], Unit]], sets: Sets) -> list[Family]:
     """Units by the groups that they see."""
-    found: dict[frozenset[int], Family] = {}
+    found: dict[frozenset[Subject], Family] = {}
     for seen, unit in units:
         groups = frozenset(seen)
         if groups not in found:

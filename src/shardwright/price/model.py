@@ -38,9 +38,9 @@ from shardwright.price.shardings import Places
 from shardwright.price.tensors import Tensors
 from shardwright.price.transfers import all_and_exposed
 from shardwright.price.units import Units, Wanted
-from shardwright.price.views import Lists, Projections, View
+from shardwright.price.views import Projections, View
 from shardwright.request import MeshShape
-from shardwright.space.state import Sharding, State
+from shardwright.space.state import Lists, Sharding, State
 
 _MOST_KEPT_ROWS = 2**27
 """Numbers, eight bytes each, that may be remembered before all are forgotten."""

@@ -26,7 +26,7 @@ from shardwright.price.tensors import Tensors
 from shardwright.price.transfers import COMPUTE, TO_DEVICE, TO_HOST, Transfers, host_rate
 from shardwright.price.uneven import moved_padding
 from shardwright.price.views import View
-from shardwright.space.state import Sharding, without
+from shardwright.space.state import Sharding, Subject, without
 
 Wanted = dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]]
 """The shardings that a value has to be brought to: by which moves, and for which of its uses."""
@@ -51,7 +51,7 @@ class Units:
         self.laid: tuple[Laid, ...] = classes.buffers.laid if on.device.tile else ()
         self._uses = [ops.among([o for o, _ in use.uses]) for use in classes.use_classes.keys]
 
-    def all(self) -> Iterator[tuple[Iterable[int], Unit]]:
+    def all(self) -> Iterator[tuple[Iterable[Subject], Unit]]:
         """Every unit, with the groups of a state that it sees."""
         classes = self.classes
         of_class, of_op = classes.groups_of_values, classes.groups_of_ops

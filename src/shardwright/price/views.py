@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shardwright.space.state import Entry, Sharding
+from shardwright.space.state import AnyEntry, Entry, Lists, Sharding, Subject
 
-Lists = tuple[tuple[Entry, ...], ...]
 Seen = tuple[int, ...]
 """What a set of groups sees of a state: for each axis the number of its part of the list."""
 
@@ -20,15 +19,15 @@ _EVERY_GROUP = -1
 class Projections:
     """Numbers the parts of lists that each of some sets of groups sees; equal parts have equal numbers."""
 
-    def __init__(self, sets: Sequence[frozenset[int]]) -> None:
-        self._with_group: dict[int, list[int]] = {}
+    def __init__(self, sets: Sequence[frozenset[Subject]]) -> None:
+        self._with_group: dict[Subject, list[int]] = {}
         for number, groups in enumerate(sets):
-            for group in groups:
-                self._with_group.setdefault(group, []).append(number)
-        self._longer: dict[tuple[int, Entry], int] = {}
+            for subject in groups:
+                self._with_group.setdefault(subject, []).append(number)
+        self._longer: dict[tuple[int, AnyEntry], int] = {}
         """The number of a part with one entry more; the empty part is 0."""
         self._nothing = [0] * len(sets)
-        self._known: dict[tuple[Entry, ...], list[int]] = {(): self._nothing}
+        self._known: dict[tuple[AnyEntry, ...], list[int]] = {(): self._nothing}
 
     def seen(self, lists: Lists) -> list[Seen]:
         """What each set sees of a state."""
@@ -43,13 +42,13 @@ class Projections:
         """Give back memory; the numbers that were given stay the same."""
         self._known = {(): self._nothing}
 
-    def _parts(self, entries: tuple[Entry, ...]) -> list[int]:
+    def _parts(self, entries: tuple[AnyEntry, ...]) -> list[int]:
         """The number of what each set sees of a list."""
         known = self._known.get(entries)
         if known is None:
             last, longer = entries[-1], self._longer
             known = self._parts(entries[:-1]).copy()
-            for number in self._with_group.get(last.group, ()):
+            for number in self._with_group.get(last.subject, ()):
                 known[number] = longer.setdefault((known[number], last), len(longer) + 1)
             self._known[entries] = known
         return known
@@ -65,13 +64,15 @@ class View:
 
     def __init__(self, lists: Lists, seen: Sequence[Seen], fixed: Sequence[Sharding] | None = None) -> None:
         self.lists, self.seen, self.fixed = lists, seen, fixed
-        self.groups = [bits(entry.group for entry in entries) if fixed is None else _EVERY_GROUP for entries in lists]
+        self.groups = [
+            bits(e.group for e in entries if isinstance(e, Entry)) if fixed is None else _EVERY_GROUP
+            for entries in lists
+        ]
 
 
 def bits(groups: Iterable[int]) -> int:
-    """A set of groups as a number, which is quick to intersect; those that stand for values kept whole are left out."""
+    """A set of groups as a number, which is quick to intersect."""
     out = 0
     for group in groups:
-        if group >= 0:
-            out |= 1 << group
+        out |= 1 << group
     return out

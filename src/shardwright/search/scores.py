@@ -89,8 +89,8 @@ class Scores:
         """The state that these lists, after what is pinned, make."""
         entries = []
         for first, then in zip(self.pinned.lists, lists, strict=True):
-            have = {e.group for e in first}
-            entries.append((*first, *[e for e in then if e.group not in have]) if first else then)
+            have = {e.subject for e in first}
+            entries.append((*first, *[e for e in then if e.subject not in have]) if first else then)
         return State(tuple(entries), self.pinned.whole)
 
     def lists(self, state: State) -> Lists:

@@ -12,7 +12,7 @@ from shardwright.errors import PinError, nearest
 from shardwright.ir.program import Program
 from shardwright.request import MeshShape
 from shardwright.space.carried import carried_results
-from shardwright.space.state import Entry, State, keep_whole
+from shardwright.space.state import AnyEntry, Entry, KeepWhole, State
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ Decisions = Sequence[Decision | Whole]
 
 def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
     """The state that decisions amount to on this program."""
-    lists: list[list[Entry]] = [[] for _ in mesh.names]
+    lists: list[list[AnyEntry]] = [[] for _ in mesh.names]
     whole: list[set[int]] = [set() for _ in mesh.names]
     carried = carried_results(analysis.program)
     for decision in decisions:
@@ -66,12 +66,12 @@ def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
                 whole[axis].update(carried.get(v, ()))
             continue
         new = entry_of(analysis, decision)
-        if all(entry.group != new.group for entry in lists[axis]):
+        if all(entry.subject != new.group for entry in lists[axis]):
             lists[axis].append(new)
     sets = tuple({frozenset(values): None for values in whole if values})
     for axis, kept in enumerate(whole):
         if kept:
-            lists[axis].insert(0, keep_whole(sets.index(frozenset(kept))))
+            lists[axis].insert(0, KeepWhole(sets.index(frozenset(kept))))
     return State(tuple(map(tuple, lists)), sets)
 
 
@@ -93,11 +93,11 @@ def describe(analysis: Analysis, mesh: MeshShape, state: State) -> list[Decision
     out: list[Decision | Whole] = []
     for axis, entries in zip(mesh.names, state.lists, strict=True):
         for entry in entries:
-            if entry.group >= 0:
+            if isinstance(entry, Entry):
                 unless = names[entry.unless] if entry.unless >= 0 else ""
                 out.append(Decision(axis, names[entry.group], entry.sides if any(entry.sides) else (), unless))
             else:
-                kept = [v for v in state.whole[-2 - entry.group] if v in program.argument_of]
+                kept = [v for v in state.whole[entry.number] if v in program.argument_of]
                 out.extend(Whole(axis, path) for path in paths_of(program, kept))
     return out
 

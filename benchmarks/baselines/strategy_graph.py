@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.baselines.strategies import value_shardings
-from shardwright.baselines.strategy_prices import Pricing, Vector
-from shardwright.baselines.strategy_runs import Run, Runs
+from benchmarks.baselines.strategies import value_shardings
+from benchmarks.baselines.strategy_prices import Pricing, Vector
+from benchmarks.baselines.strategy_runs import Run, Runs
 from shardwright.ir.kinds import MOVES_DATA
 from shardwright.ir.program import Op, Program, is_elementwise
 from shardwright.price import CostModel
