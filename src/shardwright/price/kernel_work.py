@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from shardwright.price.classes import Classes, KernelClass
-from shardwright.price.compute import SLICE_SLOTS, Work
+from shardwright.price.compute import Work
 from shardwright.price.op_prices import OpPrice, OpPrices, PricedOps
 from shardwright.price.views import View
 
@@ -31,7 +31,7 @@ class KernelWorks:
     """The work of every class of kernels; classes without ops that work have none."""
 
     def __init__(self, classes: Classes, ops: OpPrices) -> None:
-        self._ops = ops
+        self._ops, self._slice_slots = ops, ops.device.kernel_costs.slice_slots
         self._of_kernel = [_working_ops(classes, kernel) for kernel in classes.kernel_classes.keys]
         self._priced: list[PricedOps] = [ops.among([op.op_class for op in found]) for found in self._of_kernel]
         self._known: list[dict[tuple[OpPrice, ...], KernelWork]] = [{} for _ in self._of_kernel]
@@ -45,7 +45,7 @@ class KernelWorks:
         prices, known = self._ops.prices(self._priced[kernel_class], view), self._known[kernel_class]
         found = known.get(prices)
         if found is None:
-            found = known[prices] = _kernel_work(self._of_kernel[kernel_class], prices)
+            found = known[prices] = _kernel_work(self._of_kernel[kernel_class], prices, self._slice_slots)
         return found
 
 
@@ -59,7 +59,7 @@ def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
     return found
 
 
-def _kernel_work(ops: list[_KernelOp], prices: tuple[OpPrice, ...]) -> KernelWork:
+def _kernel_work(ops: list[_KernelOp], prices: tuple[OpPrice, ...], slice_slots: float) -> KernelWork:
     matrix = vector = written = comm = unmoved = 0.0
     read: dict[int, float] = {}
     for (_, operands, stores, copies), price in zip(ops, prices, strict=True):
@@ -74,5 +74,5 @@ def _kernel_work(ops: list[_KernelOp], prices: tuple[OpPrice, ...]) -> KernelWor
         if stores:
             written += work.writes
             if copies:
-                vector += 2 * SLICE_SLOTS * work.writes
+                vector += 2 * slice_slots * work.writes
     return KernelWork(Work(matrix, vector, sum(read.values()) + written), comm, unmoved)

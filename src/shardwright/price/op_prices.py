@@ -225,7 +225,7 @@ class OpPrices:
         elements = tensors.most_elements(c.operands, a.operands), tensors.most_elements(c.results, a.results)
         return OpWork(
             matrix_seconds(op, dtype, a.factors, self.mesh, self.device) if op.flops else 0.0,
-            vector_ops(op, *elements),
+            vector_ops(op, *elements, self.device.kernel_costs),
             *traffic(op, sizes_in, sizes_out),
         )
 
