@@ -18,7 +18,7 @@ from shardwright.ir.given import mesh_symbol
 from shardwright.ir.outlook import narrowed_by
 from shardwright.ir.program import CONSTRAINT, Op
 from shardwright.price import Partitioned
-from shardwright.price.route import stations
+from shardwright.price.collectives import stations
 from shardwright.space.state import Sharding
 
 TAG = "shardwright.op"

@@ -13,8 +13,8 @@ from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule
 from shardwright.plan import Plan
 from shardwright.price import DevicePrices, Partitioned, Places
-from shardwright.price.assign import Assigner, Assignment, Problem, candidates
-from shardwright.price.weights import Prices
+from shardwright.price.assign import Assigner, Assignment, Problem
+from shardwright.price.ways import Prices, candidates
 from shardwright.request import MeshShape
 from shardwright.space.state import Sharding, State
 from shardwright.verify import compile_exported
