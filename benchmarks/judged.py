@@ -1,7 +1,7 @@
 """Our plan and the best that experts' tactics can do, both judged by the TPU compiler.
 
-    python benchmarks/judged.py --rows rows.jsonl                      compile what is not in the file yet
-    python benchmarks/judged.py --rows rows.jsonl --no-compile --write docs/benchmarks/judged.md
+    python -m benchmarks.judged --rows rows.jsonl                      compile what is not in the file yet
+    python -m benchmarks.judged --rows rows.jsonl --no-compile --write docs/benchmarks/judged.md
 
 Needs the tpu extra, and no TPU. For every built-in model, the plan that `sw.partition` finds and the best combination
 of one tactic an axis (by the same cost model, of those that fit) are compiled ahead of time for 16 TPU v5e. Bytes are
@@ -25,7 +25,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 
 import shardwright as sw
-from shardwright.baselines import experts
+from benchmarks.baselines import experts
 from shardwright.models import build
 from shardwright.search import Space, find_actions, find_keepers
 

@@ -1,6 +1,6 @@
 """A long context: one batch of two sequences of 131,072 tokens on 64 chips, our plan beside every expert tactic.
 
-    python benchmarks/long_context.py [--verify] [--write docs/benchmarks/long_context.md]
+    python -m benchmarks.long_context [--verify] [--write docs/benchmarks/long_context.md]
 
 `--verify` compiles a shorter context (8,192 tokens, 16 TPU v5e) for a TPU topology, ours and the experts' best.
 """
@@ -19,7 +19,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 
 import shardwright as sw
-from shardwright.baselines import experts
+from benchmarks.baselines import experts
 from shardwright.models import build
 from shardwright.search import Space, find_actions, find_keepers
 

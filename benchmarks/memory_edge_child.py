@@ -17,8 +17,8 @@ import jax
 import shardwright as sw
 from shardwright.devices import PRESETS
 from shardwright.fit.dimension import Dimension, find_dimension
+from shardwright.ir.kinds import CONTRACTIONS
 from shardwright.models import build
-from shardwright.price.kernels import CONTRACTIONS
 from shardwright.request import mesh_shape
 from shardwright.traced import Traced
 from shardwright.verify.compile import verify_compiled

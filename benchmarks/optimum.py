@@ -1,6 +1,6 @@
 """Whether the search finds the best state, where every state can be tried.
 
-    python benchmarks/optimum.py [--seeds 10] [--most 20000] [--write docs/benchmarks/optimum.md]
+    python -m benchmarks.optimum [--seeds 10] [--most 20000] [--write docs/benchmarks/optimum.md]
 
 Small programs (`tests/small.py`) on three meshes of TPU v5e, with the device's memory and with 0.45 and 0.2 of what the
 unsharded program takes. All states are priced, then the search runs with each seed; it counts as found if it is as fast
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import jax
 
 import shardwright as sw
-from shardwright.baselines import exhaustive
+from benchmarks.baselines import exhaustive
 from shardwright.devices import find_device
 from shardwright.price import CostModel, Places
 from shardwright.request import MeshShape

@@ -1,9 +1,9 @@
 """How good the plans are that the search finds, and how long it takes, against what else could have decided.
 
-    python benchmarks/search.py --rows search.jsonl                    run what is not in the file yet
-    python benchmarks/search.py --rows search.jsonl --depth            planning time by depth, likewise
-    python benchmarks/search.py --rows search.jsonl --no-run --write docs/benchmarks/search.md
-    python benchmarks/search.py --rows quick.jsonl --quick             two models on one mesh, in a minute or two
+    python -m benchmarks.search --rows search.jsonl                    run what is not in the file yet
+    python -m benchmarks.search --rows search.jsonl --depth            planning time by depth, likewise
+    python -m benchmarks.search --rows search.jsonl --no-run --write docs/benchmarks/search.md
+    python -m benchmarks.search --rows quick.jsonl --quick             two models on one mesh, in a minute or two
 
 Every built-in model at full size on three meshes, each with all the memory that a device has to give ("ample") and with
 less ("tight"): the geometric mean of the smallest peak that a search for memory alone finds and of our ample plan's
@@ -45,9 +45,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 
 import shardwright as sw
+from benchmarks.baselines import Baseline, automap, exhaustive, experts, integer_program
 from shardwright._collector import collector_paused
 from shardwright.analysis import analyse_program
-from shardwright.baselines import Baseline, automap, exhaustive, experts, integer_program
 from shardwright.devices import Device, find_device
 from shardwright.frontend.trace import Lowering, lower, lowering_platform, read
 from shardwright.models import build

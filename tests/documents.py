@@ -174,10 +174,18 @@ def _shell(page: Path, block: Block) -> str:
 
 
 def _command(command: str) -> tuple[int, str]:
-    """Our own commands run in this process, which has loaded JAX already."""
+    """Our own commands run in this process, which has loaded JAX already; others as in the project's folder."""
     program, *words = shlex.split(command)
     if program != "shardwright":
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=120)
+        paths = {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        done = subprocess.run(
+            ["bash", "-c", command],
+            env={**os.environ, **paths},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
         return done.returncode, done.stdout + done.stderr
     from click.testing import CliRunner
 

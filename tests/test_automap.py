@@ -9,9 +9,9 @@ import pytest
 from jax import lax
 
 import shardwright as sw
+from benchmarks.baselines.automap import automap, possible_splits
+from benchmarks.baselines.propagate import Propagation
 from programs import f32
-from shardwright.baselines.automap import automap, possible_splits
-from shardwright.baselines.propagate import Propagation
 from shardwright.devices import find_device
 from shardwright.models import build
 from shardwright.price import CostModel, Places

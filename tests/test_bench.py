@@ -15,19 +15,28 @@ import jax.numpy as jnp
 import pytest
 from click.testing import CliRunner
 
+import benchmarks
 import shardwright as sw
-from shardwright.baselines import automap, integer_program
-from shardwright.bench import CASES, CONTENDERS, Case, choose_cases, choose_contenders, environments, xla_result
-from shardwright.bench import run as run_module
-from shardwright.bench.bounds import Bound, Work, physical_bound
-from shardwright.bench.contenders import OURS
-from shardwright.bench.environments import AUTO, JUDGE, Environment
-from shardwright.bench.given import partition_given
-from shardwright.bench.match import Match, matches, standing
-from shardwright.bench.page import BEGIN, END, kept, page_text, write_page
-from shardwright.bench.rows import Rows, read_rows, row_key
-from shardwright.bench.table import deciding, losses, summary, tables
-from shardwright.cli import main
+from benchmarks.__main__ import runnable
+from benchmarks.baselines import automap, integer_program
+from benchmarks.contenders import (
+    CASES,
+    CONTENDERS,
+    Case,
+    choose_cases,
+    choose_contenders,
+    environments,
+    xla_auto,
+    xla_result,
+)
+from benchmarks.contenders import run as run_module
+from benchmarks.contenders.__main__ import main
+from benchmarks.contenders.attempt import partition_given
+from benchmarks.contenders.contender import OURS
+from benchmarks.contenders.environments import AUTO, JUDGE, Environment
+from benchmarks.contenders.match import Bound, Match, Work, matches, physical_bound, standing
+from benchmarks.contenders.page import BEGIN, END, deciding, kept, losses, page_text, summary, tables, write_page
+from benchmarks.contenders.rows import Rows, read_rows, row_key
 from shardwright.devices import find_device
 from shardwright.errors import CompilerMissingError, TargetError
 from shardwright.models import build
@@ -344,13 +353,45 @@ def test_the_page_keeps_what_was_written_by_hand(found, tmp_path):
 
 def test_the_command_lists_and_shows_rows(tmp_path):
     runner = CliRunner()
-    listed = runner.invoke(main, ["bench", "--list"])
+    listed = runner.invoke(main, ["--list"])
     assert listed.exit_code == 0
     assert all(name in listed.output for name in [*CASES, *CONTENDERS])
     file = tmp_path / "rows.jsonl"
-    empty = runner.invoke(main, ["bench", "--no-run", "--rows", str(file)])
+    empty = runner.invoke(main, ["--no-run", "--rows", str(file)])
     assert (empty.exit_code, "has no rows yet" in empty.output) == (2, True)
     file.write_text(json.dumps(row(CASE, OURS, 0.4)) + "\n")
-    shown = runner.invoke(main, ["bench", "--no-run", "--rows", str(file)])
+    shown = runner.invoke(main, ["--no-run", "--rows", str(file)])
     assert "| **shardwright** | 400.0 |" in shown.output
-    assert runner.invoke(main, ["bench", "--only", "nothing"]).exit_code == 2
+    assert runner.invoke(main, ["--only", "nothing"]).exit_code == 2
+    same = runner.invoke(main, ["--no-run", "--write", "x.svg"])
+    assert (same.exit_code, "--write and its plot would both write to x.svg" in same.output) == (2, True)
+    read = runner.invoke(main, ["--no-run", "--rows", "x", "--write", "./x"])
+    assert (read.exit_code, "overwrite x, which --rows is read from" in read.output) == (2, True)
+    assert runner.invoke(main, ["--contenders", "nothing", "--quick"]).exit_code == 2
+    assert runner.invoke(main, ["--timeout", "0"]).exit_code == 2
+
+
+def test_processes_of_contenders_find_what_they_run(tmp_path):
+    """In an environment's folder with links to both packages, and nothing else of ours."""
+    environments.link_packages(tmp_path / "source")
+    variables = {**environments.child_variables(tmp_path), "JAX_PLATFORMS": "cpu"}
+    (tmp_path / "task.json").write_text("{}")
+    command = [sys.executable, "-P", "-m", "benchmarks.contenders.attempt", str(tmp_path)]
+    subprocess.run(command, cwd=tmp_path, env=variables, check=True)
+    assert json.loads((tmp_path / "result.json").read_text()) == {"status": "failed", "message": "KeyError: 'case'"}
+    of_xla = [
+        f"import runpy, sys; program = runpy.run_path({xla_auto.__file__!r})['program']",
+        f"fn, args, donate = program({CASE.to_dict()!r})",
+        "assert callable(fn) and 'shardwright.partition' not in sys.modules",
+    ]
+    subprocess.run([sys.executable, "-P", "-c", "\n".join(of_xla)], cwd=tmp_path, env=variables, check=True)
+
+
+def test_the_list_of_benchmarks_names_each():
+    named = [command for command, _ in runnable()]
+    assert {"python -m benchmarks.contenders", "python -m benchmarks.search"} < set(named)
+    assert all(summary.endswith((".", "?")) for _, summary in runnable())
+    folder = Path(benchmarks.__file__).parent
+    modules = [command.split()[-1].removesuffix(".py").replace("/", ".") for command in named]
+    places = [folder.parent.joinpath(*module.split(".")) for module in modules]
+    assert all(place.with_suffix(".py").exists() or (place / "__main__.py").exists() for place in places)

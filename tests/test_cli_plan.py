@@ -152,8 +152,6 @@ def test_compare():
         ),
         (["plan", *CALL, "--save", "-", "--json"], "what is printed and --save would both write to /dev/stdout"),
         (["fit", *CALL, "--save", "no/plan.json"], "cannot write no/plan.json: there is no folder no"),
-        (["bench", "--no-run", "--write", "x.svg"], "--write and its plot would both write to x.svg"),
-        (["bench", "--no-run", "--rows", "x", "--write", "./x"], "overwrite x, which --rows is read from"),
         (["plan", *CALL, "--json", "--python"], "exclude each other"),
         (["plan", *CALL, "--seconds", "-1"], "Invalid value for '--seconds'"),
         (["plan", "none.mlir", *CALL[1:]], "cannot read none.mlir: No such file or directory."),
@@ -277,7 +275,7 @@ def completed(*arguments):
 
 
 def test_completions():
-    assert completed("") == ["plan", "compare", "fit", "analyse", "verify", "models", "devices", "bench", "completions"]
+    assert completed("") == ["plan", "compare", "fit", "analyse", "verify", "models", "devices", "completions"]
     assert completed("plan", "g") == ["gpt", "gns"]
     assert completed("plan", "gpt", "--device", "tpu-v5") == ["tpu-v5e", "tpu-v5p"]
     assert "gemma-2b" in completed("plan", "gpt", "--preset", "")

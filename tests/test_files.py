@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import shardwright as sw
+from benchmarks.contenders.page import write_page
+from benchmarks.contenders.rows import Rows
 from shardwright._files import check_outputs, open_stream, write_whole
-from shardwright.bench.page import write_page
-from shardwright.bench.rows import Rows
 
 NOBODY = 65534
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
+from benchmarks.baselines import experts
 from programs import f32
-from shardwright.baselines import experts
 from shardwright.devices import Device, Link
 from shardwright.models import build
 from shardwright.partition import Wish

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
-from shardwright.baselines.integer_program import build_problem, choose_shardings, integer_program, undominated
+from benchmarks.baselines.integer_program import build_problem, choose_shardings, integer_program, undominated
 from shardwright.devices import find_device
 from shardwright.models import build
 from shardwright.price import Cost, CostModel, Places

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 import shardwright as sw
+from benchmarks.baselines.exhaustive import _lists
 from programs import f32
-from shardwright.baselines.exhaustive import _lists
 from shardwright.cli import main
 from shardwright.devices import find_device
 from shardwright.front import Point

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
+from benchmarks.baselines import exhaustive, experts
 from programs import f32
-from shardwright.baselines import exhaustive, experts
 from shardwright.devices import find_device
 from shardwright.devices.targets import parse_target
 from shardwright.models import build

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
+from shardwright.ir.kinds import IN_PLACE, MOVES_DATA
 from shardwright.ir.program import Program, Source
-from shardwright.price.kernels import IN_PLACE, SHAPING
 
 _NEARLY_ALL = 0.9
 
@@ -41,7 +41,7 @@ def function_around(program: Program, ops: Iterable[int]) -> Source | None:
 
 def _computes(program: Program, o: int) -> bool:
     op = program.ops[o]
-    return op.kind not in SHAPING | IN_PLACE and any(program.values[v].shape for v in op.results)
+    return op.kind not in MOVES_DATA | IN_PLACE and any(program.values[v].shape for v in op.results)
 
 
 def _nearly(part: int, whole: int) -> bool:

@@ -10,7 +10,6 @@ import click
 
 import shardwright
 from shardwright.cli.analyse import analyse
-from shardwright.cli.bench import bench
 from shardwright.cli.compare import compare
 from shardwright.cli.completions import completions
 from shardwright.cli.devices import devices
@@ -131,5 +130,5 @@ def main(debug: bool) -> None:
     """  # noqa: D301 (click wants the character)
 
 
-for _command in (plan, compare, fit, analyse, verify, models, devices, bench, completions):
+for _command in (plan, compare, fit, analyse, verify, models, devices, completions):
     main.add_command(_command)

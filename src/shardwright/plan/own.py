@@ -11,7 +11,8 @@ from jax.sharding import PartitionSpec
 
 from shardwright._collector import collector_paused
 from shardwright.ir.given import Given
-from shardwright.ir.program import CONSTRAINT, MANUAL, Program, Source
+from shardwright.ir.kinds import CONSTRAINT, MANUAL
+from shardwright.ir.program import Program, Source
 from shardwright.price import Cost, CostModel
 from shardwright.search import Glance, Kept
 from shardwright.search.space import NO_KEEPERS

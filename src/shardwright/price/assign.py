@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright._memo import Memo
-from shardwright.ir.collective_ops import COLLECTIVES
+from shardwright.ir.kinds import COLLECTIVES
 from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import Op
 from shardwright.price.collectives import Move, local_bytes, reduce_partial, reduced

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from shardwright.devices import Device
+from shardwright.ir.kinds import CONSTRAINT, CONTRACTIONS, MANUAL
 from shardwright.ir.memory import moved_to, moves_between
-from shardwright.ir.program import CONSTRAINT, MANUAL, Program, Source
+from shardwright.ir.program import Program, Source
 from shardwright.price.collectives import Move
 from shardwright.price.compute import Work, kernel_seconds
 from shardwright.price.cost_model import CostModel
 from shardwright.price.estimate import Alive, CollectiveCost, Estimate, KernelCost, TransferCost
-from shardwright.price.kernels import CONTRACTIONS
 from shardwright.price.partitioned import Collective, Partitioned
 from shardwright.request import MeshShape
 

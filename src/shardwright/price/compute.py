@@ -14,10 +14,19 @@ from shardwright._function import Function
 from shardwright._kernel import Kernel
 from shardwright.compiler import ragged
 from shardwright.devices import Device
-from shardwright.ir.collective_ops import COLLECTIVES
-from shardwright.ir.program import CONSTRAINT, Op
+from shardwright.ir.kinds import (
+    COLLECTIVES,
+    CONSTRAINT,
+    EXPENSIVE,
+    IN_PLACE,
+    MADE,
+    MOVES_DATA,
+    READS_A_PART,
+    REDUCING,
+    VIEWS,
+)
+from shardwright.ir.program import Op
 from shardwright.ir.rules import Rule
-from shardwright.price.kernels import EXPENSIVE, IN_PLACE, SHAPING
 from shardwright.price.layout import padded
 from shardwright.request import MeshShape
 
@@ -37,11 +46,11 @@ SLICE_SLOTS, RELAYOUT_SLOTS, SMALL_TILE_SLOTS = 14.0, 17.0, 44.0
 # elements, and each cycle has four slots.
 _CHEAP, _EXPENSIVE, _REDUCE = 10.0, 30.0, 22.0
 _SUBLANES = 8
-_MOVING = SHAPING | IN_PLACE | COLLECTIVES | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
+_MOVING = MOVES_DATA | IN_PLACE | COLLECTIVES | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
 """Ops that the vector unit has no part in, or a small one."""
 
 
-_UNTOUCHED = COLLECTIVES | {"optimization_barrier", "reshape", "transpose", "constant", "iota", CONSTRAINT}
+_UNTOUCHED = COLLECTIVES | VIEWS | MADE | {CONSTRAINT, "optimization_barrier"}
 """Ops that read and write nothing of their own; what a collective takes is the price of its move."""
 
 
@@ -176,7 +185,7 @@ def vector_ops(op: Op, elements_in: float, elements_out: float) -> float:
     """Vector instructions times lanes."""
     if op.regions or op.flops or op.kind in _MOVING:
         return 0.0
-    if op.kind in ("reduce", "reduce_window", "select_and_scatter", "sort"):
+    if op.kind in REDUCING:
         return _REDUCE * elements_in
     return (_EXPENSIVE if op.kind in EXPENSIVE or op.kind == "divide" else _CHEAP) * elements_out
 
@@ -188,7 +197,7 @@ def traffic(op: Op, operand_bytes: Sequence[float], result_bytes: Sequence[float
     """
     if op.regions or op.kind in _UNTOUCHED:
         return (0.0,) * len(operand_bytes), 0.0
-    if op.kind in ("slice", "dynamic_slice", "gather"):
+    if op.kind in READS_A_PART:
         return (sum(result_bytes), *(0.0,) * (len(operand_bytes) - 1)), sum(result_bytes)
     if op.kind in IN_PLACE:
         update = operand_bytes[1 if op.kind == "dynamic_update_slice" else -1]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shardwright.ir.kinds import SAME_ENTRIES
 from shardwright.ir.program import Op, Program, is_elementwise
 from shardwright.space.state import KeepWhole
 
-_CARRIERS = frozenset({"convert", "copy", "dynamic_slice", "dynamic_update_slice", "reshape", "slice", "transpose"})
+_CARRIERS = SAME_ENTRIES | {"copy", "dynamic_update_slice"}
 
 
 def kept_by(value: int, whole: Iterable[frozenset[int]]) -> tuple[KeepWhole, ...]:

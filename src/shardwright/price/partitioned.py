@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from shardwright.ir.program import MANUAL, Op, Program, Source, Value
+from shardwright.ir.kinds import MANUAL
+from shardwright.ir.program import Op, Program, Source, Value
 from shardwright.price.assign import Assigner, Assignment, Problem
 from shardwright.price.collectives import Move, reshard
 from shardwright.price.shardings import Bounds, Places, bounds_of, shard_values

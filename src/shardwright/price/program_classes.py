@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from shardwright._memo import Numbers
 from shardwright.ir.given import Given, local
+from shardwright.ir.kinds import MANUAL
 from shardwright.ir.outlook import Outlook
-from shardwright.ir.program import MANUAL, Op, Program
+from shardwright.ir.program import Op, Program
 from shardwright.price.buffers import Buffers, Form, find_buffers
 from shardwright.price.kept import kept_by, stays_whole
 from shardwright.price.kernels import Kernels, find_kernels

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright._memo import Memo, Numbers
-from shardwright.ir.collective_ops import COLLECTIVES
+from shardwright.ir.kinds import COLLECTIVES
 from shardwright.ir.outlook import Outlook
 from shardwright.ir.program import Op, bits_of
 from shardwright.ir.rules import Rule

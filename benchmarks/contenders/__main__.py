@@ -1,4 +1,9 @@
-"""``shardwright bench``."""
+"""Our plans against expert tactics, XLA's auto-sharding and others, all judged by one TPU compiler.
+
+python -m benchmarks.contenders --quick                                     two small cases, in minutes
+python -m benchmarks.contenders --rows bench.jsonl --write contenders.md    all; resumes; hours on two cores
+python -m benchmarks.contenders --list
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,17 @@ from pathlib import Path
 
 import click
 
+from benchmarks.contenders import CASES, CONTENDERS, choose_cases, choose_contenders
+from benchmarks.contenders.environments import default_folder
+from benchmarks.contenders.match import matches
+from benchmarks.contenders.page import losses, summary, tables, write_page
+from benchmarks.contenders.rows import Rows, read_rows
+from benchmarks.contenders.run import run
 from shardwright._files import check_outputs
-from shardwright.bench import CASES, CONTENDERS, choose_cases, choose_contenders
-from shardwright.bench.environments import default_folder
-from shardwright.bench.match import matches
-from shardwright.bench.rows import Rows, read_rows
-from shardwright.cli.output import note, put
+from shardwright.errors import ShardwrightError
 
 
-@click.command(short_help="Measure plans against others', judged by the TPU compiler.")
+@click.command
 @click.option("--list", "listed", is_flag=True, help="Show cases and contenders, and run nothing.")
 @click.option("--quick", is_flag=True, help="Two small cases, in minutes instead of hours.")
 @click.option("--only", multiple=True, metavar="TEXT", help="Only cases with this in their names; may be repeated.")
@@ -42,7 +49,7 @@ from shardwright.cli.output import note, put
     show_default=True,
     help="Seconds that a contender gets for a case, with compiling.",
 )
-def bench(
+def main(
     listed: bool,
     quick: bool,
     only: tuple[str, ...],
@@ -60,36 +67,36 @@ def bench(
     is written when it is known; a run that was interrupted goes on where it was.
 
     \b
-    shardwright bench --quick
-    shardwright bench --rows bench.jsonl --write contenders.md
-    shardwright bench --only gemma --contenders experts
+    python -m benchmarks.contenders --quick
+    python -m benchmarks.contenders --rows bench.jsonl --write contenders.md
+    python -m benchmarks.contenders --only gemma --contenders experts
     """  # noqa: D301 (click wants the character)
     if listed:
         _list()
         return
-    if write is not None:
-        check_outputs({"--write": write, "its plot": write.with_suffix(".svg")}, {"--rows": rows_file})
-    cases = choose_cases(only, quick=quick)
-    chosen = choose_contenders([name.strip() for name in contenders.split(",") if name.strip()])
-    if not no_run:
-        from shardwright.bench.run import run
-
-        folder = (environments or default_folder()).resolve()
-        run(cases, chosen, Rows(rows_file), folder, timeout=timeout, say=note, retry=retry)
-    _show(rows_file, write)
+    try:
+        if write is not None:
+            check_outputs({"--write": write, "its plot": write.with_suffix(".svg")}, {"--rows": rows_file})
+        cases = choose_cases(only, quick=quick)
+        chosen = choose_contenders([name.strip() for name in contenders.split(",") if name.strip()])
+        if not no_run:
+            folder = (environments or default_folder()).resolve()
+            run(cases, chosen, Rows(rows_file), folder, timeout=timeout, say=_note, retry=retry)
+        _show(rows_file, write)
+    except ShardwrightError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _show(rows_file: Path, write: Path | None) -> None:
-    from shardwright.bench.page import write_page
-    from shardwright.bench.table import losses, summary, tables
-
     found = matches(read_rows(rows_file), tuple(CASES.values()))
     if not found:
         raise click.UsageError(f"{rows_file} has no rows yet.")
-    put("\n".join([*tables(found), "## Summary", "", *summary(found), "Where ours is worse:", "", *losses(found)]))
+    click.echo(
+        "\n".join([*tables(found), "## Summary", "", *summary(found), "Where ours is worse:", "", *losses(found)])
+    )
     if write is not None:
         write_page(found, write)
-        note(f"wrote {write} and {write.with_suffix('.svg')}")
+        _note(f"wrote {write} and {write.with_suffix('.svg')}")
 
 
 def _list() -> None:
@@ -97,7 +104,17 @@ def _list() -> None:
         mesh = ",".join(f"{name}={size}" for name, size in case.mesh.items())
         sizes = " ".join(f"{name}={value}" for name, value in case.sizes.items())
         marks = ", ".join([*(["quick"] if case.quick else []), *(["tight"] if case.tight_gib else [])])
-        put(f"{case.name:<22} {case.target_name:<15} {mesh:<17} {case.model} {sizes} {marks and f'({marks})'}".rstrip())
-    put()
+        click.echo(
+            f"{case.name:<22} {case.target_name:<15} {mesh:<17} {case.model} {sizes} {marks and f'({marks})'}".rstrip()
+        )
+    click.echo()
     for contender in CONTENDERS.values():
-        put(f"{contender.name:<30} {contender.summary}")
+        click.echo(f"{contender.name:<30} {contender.summary}")
+
+
+def _note(text: str) -> None:
+    click.echo(text, err=True)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks.contenders")

@@ -10,6 +10,7 @@ log does not say it, what it chose is compiled again, and the difference is the 
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
 import sys
 import threading
@@ -81,8 +82,10 @@ def run(folder: str, task: Mapping[str, Any], found: Result) -> None:
 
 def program(case: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     """The model's function, arguments and donated positions, without importing all of the package."""
+    found = importlib.util.find_spec("shardwright")  # which does not import it
+    assert found is not None
     package = types.ModuleType("shardwright")
-    package.__path__ = [str(Path(__file__).resolve().parents[1])]
+    package.__path__ = found.submodule_search_locations or []
     sys.modules["shardwright"] = package
     from shardwright.models import build
 

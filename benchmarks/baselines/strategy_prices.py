@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.baselines.strategy_runs import Run, Runs
+from benchmarks.baselines.strategy_runs import Run, Runs
 from shardwright.price import CostModel
 from shardwright.price.collectives import reduce_partial, reshard
 from shardwright.price.compute import (

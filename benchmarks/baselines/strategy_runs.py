@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.baselines.strategies import MOST_STRATEGIES, ways_to_run
+from benchmarks.baselines.strategies import MOST_STRATEGIES, ways_to_run
 from shardwright.ir.program import Op
 from shardwright.price import CostModel
 from shardwright.price.collectives import reduce_partial

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import shardwright
-from shardwright.bench.cases import Case
-from shardwright.bench.contenders import Contender
+from benchmarks.contenders.cases import Case
+from benchmarks.contenders.contender import Contender
 from shardwright.errors import PlanError
 
 Row = dict[str, Any]
@@ -29,10 +29,11 @@ def row_key(case: Case, contender: Contender) -> Row:
 
 
 def fingerprint(paths: tuple[str, ...]) -> str:
-    """A short digest of files of this package, and of all Python files in its folders."""
-    root = Path(shardwright.__file__).parent
+    """A short digest of files, and of all Python files in folders, of the package or of `benchmarks/`."""
+    package, project = Path(shardwright.__file__).parent, Path(__file__).parents[2]
     digest = hashlib.sha256()
     for path in sorted(paths):
+        root = project if path.startswith("benchmarks/") else package
         found = root / path
         for file in sorted(found.rglob("*.py")) if found.is_dir() else [found]:
             digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")

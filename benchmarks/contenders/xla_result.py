@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.bench.cases import Case
-from shardwright.bench.rows import Row
-from shardwright.bench.xla_auto import STAGES
+from benchmarks.contenders.cases import Case
+from benchmarks.contenders.rows import Row
+from benchmarks.contenders.xla_auto import STAGES
 from shardwright.verify.figures import memory_figures, program_figures
 from shardwright.verify.hlo import parse_hlo
 from shardwright.verify.messages import shortage

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from shardwright.bench.environments import AUTO, JUDGE, Environment
+from benchmarks.contenders.environments import AUTO, JUDGE, Environment
 from shardwright.errors import TargetError
 from shardwright.models.sizes import suggestion
 
 OURS, XLA = "shardwright", "xla auto-sharding"
 _PRICE: tuple[str, ...] = (
     *("_collector.py", "_jax.py", "evaluate.py", "traced.py"),
-    *("analysis", "apply", "cost", "devices", "frontend", "ir", "models", "plan", "space", "spmd"),
-    *("verify", "bench/attempt.py", "bench/bounds.py", "bench/given.py"),
+    *("analysis", "apply", "devices", "frontend", "ir", "models", "plan", "price", "request", "space"),
+    *("verify", "benchmarks/contenders/attempt.py", "benchmarks/contenders/match.py"),
 )
 _SEARCH: tuple[str, ...] = (
     *("infeasible.py", "machine.py", "meshes.py", "partition.py", "rerank.py", "wish.py", "mcts", "search"),
@@ -31,7 +31,7 @@ class Contender:
         summary: One line for people.
         environment: Where it runs.
         script: The module of this package that runs there.
-        source: The files and folders of Shardwright that its results depend on.
+        source: The files and folders that its results depend on: of the package, or of `benchmarks/`.
         options: For the script.
 
     """
@@ -44,7 +44,7 @@ class Contender:
     options: Mapping[str, int | float] = field(default_factory=dict)
 
 
-_WITH_XLA = ("models", "devices", "verify", "bench/xla_auto.py", "bench/xla_result.py")
+_WITH_XLA = ("models", "devices", "verify", *(f"benchmarks/contenders/xla_{name}.py" for name in ("auto", "result")))
 
 _ALL = (
     Contender(OURS, "the plan of sw.partition", JUDGE, "attempt", (*_PRICE, *_SEARCH)),
@@ -55,7 +55,7 @@ _ALL = (
         "an integer program over every op, as in Alpa",
         JUDGE,
         "attempt",
-        (*_PRICE, "baselines"),
+        (*_PRICE, "benchmarks/baselines"),
         {"seconds": 120},
     ),
     Contender(
@@ -63,7 +63,7 @@ _ALL = (
         "Automap's tree search, without its learned ranker",
         JUDGE,
         "attempt",
-        (*_PRICE, "baselines"),
+        (*_PRICE, "benchmarks/baselines"),
         {"seconds": 60},
     ),
 )

@@ -55,16 +55,16 @@ def prepare(environment: Environment, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         _run([sys.executable, "-P", "-m", "venv", str(home)], environment)
         _run([str(python), "-P", "-m", "pip", "install", "--quiet", *environment.packages], environment)
-    _link_package(home / "source")
+    link_packages(home / "source")
     return python
 
 
 def child_variables(environment_home: Path) -> dict[str, str]:
-    """The variables of a process in an environment: it finds this package, and of all others only its own."""
+    """The variables of a process in an environment: it finds our two packages, and of all others only its own."""
     # Importing JAX sets some of these, the path of this process's own libtpu among them.
     others = ("PYTHON", "TPU_", "LIBTPU_", "JAX_", "XLA_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-    # Several packages may stand in one folder with ours, JAX among them; the link has ours alone beside it.
+    # Several packages may stand in one folder with ours, JAX among them; the links have ours alone beside them.
     return {**kept, "PYTHONPATH": str(environment_home / "source"), "JAX_PLATFORMS": "cpu", "PYTHONNOUSERSITE": "1"}
 
 
@@ -100,10 +100,11 @@ def _run(command: list[str], environment: Environment) -> None:
         )
 
 
-def _link_package(folder: Path) -> None:
+def link_packages(folder: Path) -> None:
+    """Shardwright and its benchmarks in a folder where nothing else is found."""
     folder.mkdir(parents=True, exist_ok=True)
-    link, package = folder / "shardwright", Path(shardwright.__file__).parent
-    if link.is_symlink() and link.resolve() == package.resolve():
-        return
-    link.unlink(missing_ok=True)
-    link.symlink_to(package, target_is_directory=True)
+    for package in (Path(shardwright.__file__).parent, Path(__file__).parents[1]):
+        link = folder / package.name
+        if not (link.is_symlink() and link.resolve() == package.resolve()):
+            link.unlink(missing_ok=True)
+            link.symlink_to(package, target_is_directory=True)

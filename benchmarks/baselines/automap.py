@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from shardwright.baselines.base import Baseline
-from shardwright.baselines.propagate import Masks, Propagation
+from benchmarks.baselines.base import Baseline
+from benchmarks.baselines.propagate import Masks, Propagation
 from shardwright.price import Cost, CostModel
 from shardwright.space.state import State
 

@@ -6,7 +6,7 @@ import math
 import time
 from itertools import product
 
-from shardwright.baselines.base import Baseline
+from benchmarks.baselines.base import Baseline
 from shardwright.price import CostModel
 from shardwright.search.lists import Lists, added
 from shardwright.search.space import Space

@@ -5,7 +5,7 @@ in a process of its own, in one of two virtual environments that the benchmark m
 by the same libtpu: the last one that still had XLA's own auto-sharding.
 """
 
-from shardwright.bench.cases import CASES, Case, choose_cases
-from shardwright.bench.contenders import CONTENDERS, Contender, choose_contenders
+from benchmarks.contenders.cases import CASES, Case, choose_cases
+from benchmarks.contenders.contender import CONTENDERS, Contender, choose_contenders
 
 __all__ = ["CASES", "CONTENDERS", "Case", "Contender", "choose_cases", "choose_contenders"]

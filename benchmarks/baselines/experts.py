@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from shardwright.baselines.base import Baseline
+from benchmarks.baselines.base import Baseline
 from shardwright.price import CostModel
 from shardwright.search.space import Space
 from shardwright.space.state import State

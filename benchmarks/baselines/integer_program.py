@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, sparse
 
-from shardwright.baselines.base import Baseline
-from shardwright.baselines.strategy_graph import Builder, Graph, Matrix, Shared
-from shardwright.baselines.strategy_prices import Pricing, Vector
+from benchmarks.baselines.base import Baseline
+from benchmarks.baselines.strategy_graph import Builder, Graph, Matrix, Shared
+from benchmarks.baselines.strategy_prices import Pricing, Vector
 from shardwright.price import Cost, CostModel
 from shardwright.space.state import Sharding
 

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.contenders.cases import Case
+from benchmarks.contenders.contender import Contender
+from benchmarks.contenders.environments import Environment, child_variables, compiler_build, prepare
+from benchmarks.contenders.rows import Row, Rows, row_key
+from benchmarks.contenders.xla_result import read_xla
 from shardwright._children import child_folder, run_child
-from shardwright.bench.cases import Case
-from shardwright.bench.contenders import Contender
-from shardwright.bench.environments import Environment, child_variables, compiler_build, prepare
-from shardwright.bench.rows import Row, Rows, row_key
-from shardwright.bench.xla_result import read_xla
 from shardwright.errors import CompilerMissingError
 from shardwright.verify.messages import last_words
 
@@ -92,7 +92,7 @@ def attempt(case: Case, contender: Contender, python: Path, timeout: float) -> R
     }
     script = Path(__file__).with_name(f"{contender.script}.py")
     # As a file, a script does not need the rest of this package, nor the versions that it needs.
-    started = [str(script)] if contender.script == "xla_auto" else ["-m", f"shardwright.bench.{contender.script}"]
+    started = [str(script)] if contender.script == "xla_auto" else ["-m", f"benchmarks.contenders.{contender.script}"]
     with child_folder() as folder:
         (folder / "task.json").write_text(json.dumps(task))
         ended = run_child(
