@@ -37,7 +37,7 @@ _CARRIED = 4
 
 
 class Chosen(NamedTuple):
-    """The problem on the mesh that was chosen, what was found there, and how all shapes compare, if they are several."""
+    """The problem on the mesh that was chosen, what was found there, and how all shapes compare."""
 
     problem: Problem
     outcome: Outcome

@@ -20,7 +20,7 @@ from shardwright.advice.price import least_bytes, price
 from shardwright.analysis.present import human_bytes
 from shardwright.ir.program import Source
 from shardwright.price import Cost
-from shardwright.price.present import human_seconds
+from shardwright.price.estimate import human_seconds
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

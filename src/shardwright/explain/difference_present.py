@@ -13,7 +13,7 @@ from shardwright.analysis.present import human_bytes
 from shardwright.apply import spec_text
 from shardwright.explain.tables import Rows
 from shardwright.explain.words import signed_seconds
-from shardwright.price.present import human_seconds, place
+from shardwright.price.estimate import human_seconds, place
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:

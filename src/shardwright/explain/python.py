@@ -19,7 +19,7 @@ from shardwright.explain.literals import WIDTH, Literals, Node, node_of
 from shardwright.frontend.calls import Positional, positional_call
 from shardwright.frontend.in_place import Updating
 from shardwright.frontend.paths import parameter_names
-from shardwright.price.present import headline
+from shardwright.price.estimate import headline
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

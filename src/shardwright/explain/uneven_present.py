@@ -9,7 +9,7 @@ from rich.text import Text
 
 from shardwright.analysis.present import human_bytes
 from shardwright.explain.uneven import Padded, Uneven
-from shardwright.price.present import human_seconds
+from shardwright.price.estimate import human_seconds
 
 if TYPE_CHECKING:
     from shardwright.explain.explanation import Explanation

@@ -15,7 +15,7 @@ from shardwright.fit.dimension import Dimension
 from shardwright.fit.found import DEVICES, SIZE, Tried
 from shardwright.plan import Plan
 from shardwright.price import CostModel
-from shardwright.price.margins import margin_of
+from shardwright.price.estimate import margin_of
 from shardwright.problem import Problem
 from shardwright.request import Budget, MeshShape
 from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best

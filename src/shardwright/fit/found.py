@@ -15,7 +15,7 @@ from shardwright.analysis.present import human_bytes
 from shardwright.devices import Device
 from shardwright.plan import Plan
 from shardwright.plan.present import exact_bytes
-from shardwright.price.present import human_seconds
+from shardwright.price.estimate import human_seconds
 from shardwright.verify.report import CompilerVerdict
 
 SIZE, DEVICES, COMPILED = "size", "devices", "compiled"

@@ -10,8 +10,7 @@ from functools import cached_property
 from shardwright.compiler.sums import reduced_whole
 from shardwright.devices import AxisLink, Device, Part, axis_parts, joined
 from shardwright.ir.program import Op, bits_of
-from shardwright.price.collectives import ALL_GATHER, ALL_TO_ALL, Move
-from shardwright.price.communication import collective_seconds
+from shardwright.price.collectives import ALL_GATHER, ALL_TO_ALL, Move, collective_seconds
 from shardwright.request import MeshShape
 
 # A TPU product whose partial sums are scattered is a loop over the parts of its result. Each part is written, and read

@@ -16,7 +16,7 @@ from plotly.offline import get_plotlyjs
 from shardwright import __version__
 from shardwright.analysis.present import human_bytes
 from shardwright.compare import compare
-from shardwright.price.present import place
+from shardwright.price.estimate import place
 from shardwright.price.timeline import make_timeline
 from shardwright.report import tables
 from shardwright.report.bars import comparison_plot, kernels_plot, kinds_plot, lines_plot
