@@ -5,6 +5,7 @@ from shardwright.analyse import analyse
 from shardwright.analysis import Analysis
 from shardwright.compare import Comparison, compare
 from shardwright.devices import Device, Link
+from shardwright.difference import diff
 from shardwright.errors import (
     CompilerMissingError,
     DeviceError,
@@ -21,7 +22,6 @@ from shardwright.errors import (
     UnsupportedJaxError,
 )
 from shardwright.evaluate import evaluate, load
-from shardwright.explain import diff
 from shardwright.fit import Fit, fit
 from shardwright.front import Front
 from shardwright.frontend import StableHLO, read_stablehlo

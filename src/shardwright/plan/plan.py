@@ -96,6 +96,8 @@ class Plan:
     """Where the mesh's shape was chosen too, this one and the others, best first."""
     decided: Decided | None = None
     """What the user had decided by ``pin`` and ``replicate``, where the plan was searched for."""
+    given_costs: CostModel | None = field(default=None, repr=False)
+    """What priced the plan while it was searched for, so that ``costs`` need not be made again."""
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -159,6 +161,8 @@ class Plan:
     def costs(self) -> CostModel:
         """What prices this plan, and others of the same program on the same mesh."""
         partitioned = self.partitioned
+        if self.given_costs is not None:
+            return self.given_costs
         return CostModel(partitioned.places, partitioned.mesh, self.device, partitioned.state.whole)
 
     @property
@@ -290,11 +294,18 @@ class Plan:
                 f"{self.analysis.program.name} calls back into Python (jax.debug.print, jax.pure_callback, …), which "
                 "JAX cannot export to another process; plan.jit runs it in this one."
             )
-        cache: dict[str, Any] = self.__dict__.setdefault("_exports", {})
-        if platform not in cache:
-            cache[platform] = export_annotated(self.sharded, platform)
-        found: tuple[jax.export.Exported, Annotation] = cache[platform]
-        return found
+        if platform not in self._exports:
+            self._exports[platform] = export_annotated(self.sharded, platform)
+        return self._exports[platform]
+
+    @cached_property
+    def _exports(self) -> dict[str, tuple[jax.export.Exported, Annotation]]:
+        return {}
+
+    @cached_property
+    def worked_out(self) -> dict[Any, Any]:
+        """What others have worked out about this plan and need again, by keys of theirs; it is not written to files."""
+        return {}
 
     @property
     def sharded(self) -> Sharded:
@@ -379,7 +390,7 @@ class Plan:
         What the plan decides inside of the function is said in comments, unless ``constraints`` is false: they take as
         long to find as ``plan.jit`` takes to prepare.
         """
-        from shardwright.explain import to_python
+        from shardwright.python_source import to_python
 
         return to_python(self, constraints=constraints)
 
@@ -409,7 +420,7 @@ class Plan:
                 f"pickle cannot write {function_name(self.fn)} ({error}), so it cannot write its plan: plan.save "
                 "writes the plan without the function, and sw.load reads it for one."
             ) from error
-        return {each.name: self.__dict__[each.name] for each in fields(self)}
+        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "given_costs": None}
 
     def __copy__(self) -> Plan:
         return self
@@ -475,7 +486,7 @@ def make_plan(
         partitioned = costs.partitioned(state)
     else:
         partitioned = partition_program(places, mesh, state, DevicePrices.of(device, mesh))
-    plan = Plan(
+    return Plan(
         fn,
         args,
         result,
@@ -489,7 +500,5 @@ def make_plan(
         search,
         meshes=meshes,
         decided=decided,
+        given_costs=costs,
     )
-    if costs is not None:
-        plan.__dict__["costs"] = costs
-    return plan
