@@ -16,9 +16,9 @@ from shardwright.fit.dimension import find_dimension
 from shardwright.fit.found import COMPILED
 from shardwright.fit.largest import largest
 from shardwright.fit.meshes import meshes_of
+from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.request import MeshShape
 from shardwright.traced import Traced
-from shardwright.verify.report import CompilerVerdict
 
 pytestmark = pytest.mark.usefixtures("exact_estimates")
 DEVICE, MESH = "a100-80", {"data": 4}

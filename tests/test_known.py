@@ -10,8 +10,8 @@ import shardwright as sw
 from programs import f32
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.plan.known import common_names
 from shardwright.plan.pins import as_decisions
+from shardwright.plan.strategy_names import common_names
 from shardwright.request import mesh_shape
 from shardwright.traced import Traced
 from small import SMALL

@@ -1,6 +1,7 @@
 """Shardwright: an automatic partitioner for JAX programs."""
 
 from shardwright import _start  # noqa: F401 (first: Ctrl-C during the imports below)
+from shardwright._version import __version__
 from shardwright.analyse import analyse
 from shardwright.analysis import Analysis
 from shardwright.compare import Comparison, compare
@@ -30,8 +31,6 @@ from shardwright.partition import partition
 from shardwright.plan import Plan
 from shardwright.price import Estimate
 from shardwright.space import Decision, Whole
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Analysis",

@@ -17,7 +17,7 @@ from shardwright.ir.loops import TripCounts
 from shardwright.machine import Machine
 from shardwright.plan import Plan
 from shardwright.plan import file as plan_file
-from shardwright.plan.fingerprint import differences, fingerprint
+from shardwright.plan.file import differences, fingerprint
 from shardwright.plan.pins import Pin, as_decisions, check_specs
 from shardwright.request import MeshShape, mesh_shape
 from shardwright.space import implied_decisions

@@ -19,7 +19,7 @@ from typing import Any
 from shardwright._collector import collector_paused
 from shardwright.errors import PinError
 from shardwright.machine import AXES
-from shardwright.plan.choices import MeshChoice
+from shardwright.plan.facts import MeshChoice
 from shardwright.price import Cost, CostModel
 from shardwright.request import MeshShape
 from shardwright.search import Glance, Outcome

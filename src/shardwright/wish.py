@@ -11,7 +11,7 @@ import numpy as np
 from shardwright._collector import collector_paused
 from shardwright.devices import Device
 from shardwright.errors import PlanError
-from shardwright.plan.own import Decided
+from shardwright.plan.facts import Decided
 from shardwright.plan.pins import as_decisions, decided, replicated
 from shardwright.price import Cost, CostModel
 from shardwright.request import MeshShape

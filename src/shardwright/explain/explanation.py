@@ -23,7 +23,7 @@ from shardwright.explain.source_lines import OpKind, find_lines, ops_at
 from shardwright.explain.uneven_sizes import Padded, Uneven, find_uneven, padded_tensors
 from shardwright.frontend.paths import leaf_paths, parameter_names
 from shardwright.ir.program import Argument
-from shardwright.plan.own import ARGUMENT, REGION, OwnSharding, cost_without
+from shardwright.plan.facts import ARGUMENT, REGION, OwnSharding, cost_without
 from shardwright.plan.words import plain
 from shardwright.price.collectives import local_bytes
 from shardwright.price.estimate import KernelCost

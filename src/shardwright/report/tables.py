@@ -17,7 +17,7 @@ from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan
-    from shardwright.verify.report import CompilerVerdict
+    from shardwright.plan.verdicts import CompilerVerdict
 
 
 def decisions_table(plan: Plan) -> Table:
