@@ -106,7 +106,7 @@ def _larger(
     cost: Cost | None = None
     sharding = plan.partitioned.values[argument.value]
     if group in plan.partitioned.places.uniform:
-        loose = _Loose(plan.partitioned.places, group)
+        loose = plan.partitioned.places.loosened(group)
         kept = kept_by(argument.value, state.whole)
         groups, pairs = loose.of_value[argument.value], loose.pairs(argument.value)
         sharding = shard_value(value.shape, groups, pairs, kept, mesh, state.lists, loose.padded(argument.value))
@@ -133,27 +133,13 @@ def _larger(
     )
 
 
-class _Loose(Places):
-    """Places of which one group may be split unevenly in arguments and results, too."""
-
-    def __init__(self, places: Places, group: int) -> None:
-        self.__dict__.update(places.__dict__)
-        self.__dict__.pop("padded_groups", None)
-        self.group = group
-
-    def padded(self, value: int) -> tuple[int, ...]:
-        """The groups of a value that may be split unevenly."""
-        own = (self.group,) if self.group in self.of_value[value] and self.group in self.uniform else ()
-        return tuple(dict.fromkeys((*super().padded(value), *own)))
-
-
-def _cost(plan: Plan, loose: _Loose, state: State) -> Cost:
+def _cost(plan: Plan, loose: Places, state: State) -> Cost:
     """What a state costs with one group padded everywhere; what tells is remembered with the plan."""
     known: dict[int, CostModel] = plan.__dict__.setdefault("_uneven_costs", {})
-    if loose.group not in known:
+    if loose.loose not in known:
         with collector_paused():
-            known[loose.group] = CostModel(loose, plan.partitioned.mesh, plan.device, plan.partitioned.state.whole)
-    return known[loose.group].evaluate(state)
+            known[loose.loose] = CostModel(loose, plan.partitioned.mesh, plan.device, plan.partitioned.state.whole)
+    return known[loose.loose].evaluate(state)
 
 
 def _better(plan: Plan, found: Uneven, *, if_smaller: bool) -> bool:
