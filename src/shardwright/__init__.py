@@ -29,6 +29,7 @@ from shardwright.pareto import pareto
 from shardwright.partition import partition
 from shardwright.plan import Plan
 from shardwright.price import Estimate
+from shardwright.problem import Problem
 from shardwright.space import Decision, Whole
 
 __version__ = "0.1.0"
@@ -51,6 +52,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "PlanWarning",
+    "Problem",
     "RuleError",
     "ShardwrightError",
     "StableHLO",

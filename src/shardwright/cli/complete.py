@@ -8,8 +8,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from shardwright.devices import PRESETS
-from shardwright.machine import AXES
 from shardwright.models import MODELS, Model
+from shardwright.request.machine import AXES
 from shardwright.space import TACTICS
 
 _CHECKS = {"run": "on CPU devices, against the plain function", "shardy": "the compiler's own partitioner"}

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 from shardwright.errors import PinError
 from shardwright.plan.split import BETWEEN, WEIGHTS, Splits
+from shardwright.request import Decision
 from shardwright.space.carried import carried_results
-from shardwright.space.decisions import Decision, find_group
+from shardwright.space.decisions import find_group
 from shardwright.space.roles import Roles
 from shardwright.space.state import Entry
 from shardwright.space.tactics import megatron

@@ -20,7 +20,6 @@ from shardwright.price.assign import Assigner, Assignment, Problem
 from shardwright.price.buffers import Form
 from shardwright.price.collectives import ALL_REDUCE
 from shardwright.price.compute import (
-    SLICE_SLOTS,
     Work,
     function_work,
     kernel_work,
@@ -308,7 +307,7 @@ class OpPrices:
         elements = tensors.most_elements(c.operands, a.operands), tensors.most_elements(c.results, a.results)
         return OpWork(
             matrix_seconds(op, dtype, a.factors, self.mesh, self.device) if op.flops else 0.0,
-            vector_ops(op, *elements),
+            vector_ops(op, *elements, self.device.kernel_costs),
             *traffic(op, sizes_in, sizes_out),
         )
 
@@ -364,7 +363,8 @@ class KernelWorks:
         self._ops = ops
         self._of_kernel = [_working_ops(classes, kernel) for kernel in classes.kernel_classes.keys]
         self._priced: list[PricedOps] = [ops.among([op.op_class for op in found]) for found in self._of_kernel]
-        self._works = [Memo(partial(_kernel_work, found)) for found in self._of_kernel]
+        slots = ops.device.kernel_costs.slice_slots
+        self._works = [Memo(partial(_kernel_work, found, slots)) for found in self._of_kernel]
 
     def works(self, kernel_class: int) -> bool:
         """Whether there is anything to do."""
@@ -385,7 +385,7 @@ def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
     return found
 
 
-def _kernel_work(ops: list[_KernelOp], prices: tuple[OpPrice, ...]) -> KernelWork:
+def _kernel_work(ops: list[_KernelOp], slice_slots: float, prices: tuple[OpPrice, ...]) -> KernelWork:
     """The work of all ops of a kernel, each stored value read once."""
     matrix = vector = written = comm = unmoved = 0.0
     read: dict[int, float] = {}
@@ -401,5 +401,5 @@ def _kernel_work(ops: list[_KernelOp], prices: tuple[OpPrice, ...]) -> KernelWor
         if stores:
             written += work.writes
             if copies:
-                vector += 2 * SLICE_SLOTS * work.writes
+                vector += 2 * slice_slots * work.writes
     return KernelWork(Work(matrix, vector, sum(read.values()) + written), comm, unmoved)
