@@ -45,7 +45,7 @@ _RELUCTANCE = 100.0
 """How much dearer it counts to move an operand where a compiler is left to itself."""
 
 
-class Problem(NamedTuple):
+class OpProblem(NamedTuple):
     """All that an op's assignment depends on; equal problems have equal answers.
 
     ``shape_class`` and ``outlook`` are those of the program (``Program.shape_classes``, ``Program.outlooks``).
@@ -134,7 +134,7 @@ class Assigner:
         self._lines = Memo(partial(_line, mesh, Memo(partial(_sample_seconds, prices))))
         self._moves = Memo(partial(_moves_and_seconds, mesh, prices))
 
-    def assign(self, op: Op, problem: Problem, shapes: Sequence[Shape]) -> Assignment:
+    def assign(self, op: Op, problem: OpProblem, shapes: Sequence[Shape]) -> Assignment:
         """The cheapest way to run an op; ``shapes`` are shape and type of its operands, then results.
 
         The same assignment is the same object, which stays as long as the assigner does.
@@ -155,7 +155,7 @@ class Assigner:
 
     # The ways to run an op.
 
-    def _kind(self, op: Op, problem: Problem, shapes: Sequence[Shape]) -> _Kind:
+    def _kind(self, op: Op, problem: OpProblem, shapes: Sequence[Shape]) -> _Kind:
         """With all ways to run an op, or, on a mesh with so many axes that they are too many, those of the problem."""
         key = (problem.shape_class, problem.outlook)
         if key not in self._all_ways:
@@ -171,7 +171,7 @@ class Assigner:
             self._some_ways[longer] = self._make_kind(op, problem.candidates, shapes, problem)
         return self._some_ways[longer]
 
-    def _make_kind(self, op: Op, allowed: Allowed, shapes: Sequence[Shape], problem: Problem) -> _Kind:
+    def _make_kind(self, op: Op, allowed: Allowed, shapes: Sequence[Shape], problem: OpProblem) -> _Kind:
         shape_class, outlook, each, count = problem.shape_class, problem.outlook, self._each_way, len(op.operands)
         ways = [
             each.get((shape_class, factors)) or self._way(op, shape_class, factors, shapes)
@@ -194,7 +194,7 @@ class Assigner:
 
     # What each of them takes.
 
-    def _weigh(self, kind: _Kind, problem: Problem) -> NDArray[np.float64]:
+    def _weigh(self, kind: _Kind, problem: OpProblem) -> NDArray[np.float64]:
         """The seconds of every way: its work, and the moves of all tensors."""
         count, known = len(problem.operands), kind.vectors
         seconds = kind.ways.work
@@ -258,7 +258,7 @@ class Assigner:
 
     # The one that was chosen.
 
-    def _assignment(self, ways: Ways, number: int, problem: Problem, seconds: float) -> Assignment:
+    def _assignment(self, ways: Ways, number: int, problem: OpProblem, seconds: float) -> Assignment:
         way, count = ways.ways[number], len(problem.operands)
         found = list(self._around(way, problem, ways))
         moves = tuple([moves for moves, _ in found])
@@ -284,7 +284,7 @@ class Assigner:
             own,
         )
 
-    def _around(self, way: Way, problem: Problem, ways: Ways) -> Iterator[tuple[tuple[Move, ...], float]]:
+    def _around(self, way: Way, problem: OpProblem, ways: Ways) -> Iterator[tuple[tuple[Move, ...], float]]:
         """The moves of each operand, then of each result, and their seconds."""
         count = len(problem.operands)
         for t, (have, want, free) in enumerate(zip(problem.operands, way.operands, problem.free, strict=True)):

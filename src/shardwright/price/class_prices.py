@@ -16,7 +16,7 @@ from typing import NamedTuple
 from shardwright._memo import Memo, Numbers
 from shardwright.devices import Device
 from shardwright.ir.outlook import Outlook
-from shardwright.price.assign import Assigner, Assignment, Problem
+from shardwright.price.assign import Assigner, Assignment, OpProblem
 from shardwright.price.buffers import Form
 from shardwright.price.collectives import ALL_REDUCE
 from shardwright.price.compute import (
@@ -334,7 +334,7 @@ def _assign(
     count = len(c.operands)
     allowed, shardings = every_allowed[key[0]], tuple([every_sharding[n] for n in key[1:]])
     shape_class = classes.program.shape_classes[c.signature]
-    problem = Problem(shape_class, c.outlook, shardings[:count], shardings[count:], c.free, allowed)
+    problem = OpProblem(shape_class, c.outlook, shardings[:count], shardings[count:], c.free, allowed)
     shapes = [(values[v].shape, values[v].dtype) for v in (*c.operands, *c.results)]
     return assigner.assign(classes.op(op_class), problem, shapes)
 
