@@ -16,8 +16,8 @@ from shardwright.fit.dimension import find_dimension
 from shardwright.fit.fit import meshes_of
 from shardwright.fit.found import COMPILED
 from shardwright.fit.largest import largest
+from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.request import MeshShape
-from shardwright.verify.report import CompilerVerdict
 
 pytestmark = pytest.mark.usefixtures("exact_estimates")
 DEVICE, MESH = "a100-80", {"data": 4}

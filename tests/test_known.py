@@ -10,7 +10,7 @@ import shardwright as sw
 from programs import f32
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.plan.known import common_names
+from shardwright.plan.strategy_names import common_names
 from shardwright.problem import Problem
 from shardwright.request import mesh_shape
 from shardwright.traced import Traced

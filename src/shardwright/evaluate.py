@@ -16,7 +16,7 @@ from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
 from shardwright.plan import Plan
 from shardwright.plan import file as plan_file
-from shardwright.plan.fingerprint import differences, fingerprint
+from shardwright.plan.file import differences, fingerprint
 from shardwright.problem import Problem, shapes_for
 from shardwright.request import MeshLike, PinLike, mesh_shape
 from shardwright.request.machine import Machine

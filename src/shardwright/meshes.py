@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from shardwright._collector import collector_paused
 from shardwright.errors import PinError
-from shardwright.plan.choices import MeshChoice
+from shardwright.plan.facts import MeshChoice
 from shardwright.price import Cost
 from shardwright.problem import Problem
 from shardwright.request import Budget, MeshShape

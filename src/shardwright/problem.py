@@ -16,9 +16,8 @@ from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.program import Program
 from shardwright.plan import Plan, make_plan
-from shardwright.plan.choices import MeshChoice
 from shardwright.plan.clashes import check_specs
-from shardwright.plan.own import Decided
+from shardwright.plan.facts import Decided, MeshChoice
 from shardwright.price import Cost, CostModel, Places
 from shardwright.request import Budget, MeshLike, MeshShape, PinLike, Pins
 from shardwright.request.machine import Machine, find_machine

@@ -85,7 +85,7 @@ class Assignment(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """From a sharding, and partial sums, to another; the rest is of the ``Outlook``, or of an operand's type."""
+    """A move from a sharding, and partial sums, to another; the rest is of the ``Outlook``, or of an operand's type."""
 
     have: Sharding
     partial: tuple[int, ...]
@@ -124,7 +124,7 @@ class Assigner:
         return weighed.assignments[number]
 
     def _kind(self, op: Op, problem: OpProblem, shapes: Sequence[Shape]) -> _Kind:
-        """With all ways to run an op, or, on a mesh with so many axes that they are too many, those of the problem."""
+        """The kind of an op, with all ways to run it, or, where axes are so many that these are too many, some."""
         key = (problem.shape_class, problem.outlook)
         if key not in self._all_ways:
             every = frozenset(range(len(op.rule.sizes)))
@@ -256,7 +256,7 @@ class _Moves:
         return seconds + self.loop_seconds(ways, way, t, sharding) if ways.outlook.product else seconds
 
     def loop_seconds(self, ways: Ways, way: Way, t: int, want: Sharding) -> float:
-        """Of making a product a loop, which is done if all of its partial sums are scattered along new dimensions."""
+        """The seconds of making a product a loop, as is done if its partial sums are scattered along new dimensions."""
         have = way.results[t - len(way.operands)]
         onto = {axis for axes, wanted in zip(have, want, strict=True) if not axes for axis in wanted}
         if not way.partial or not onto.issuperset(way.partial):
@@ -314,7 +314,7 @@ def _line(mesh: MeshShape, samples: Memo[tuple[Move, int], float], change: _Chan
 
 
 def _sample_seconds(prices: Prices, move_and_times: tuple[Move, int]) -> float:
-    """Of a move of so many times its bytes. A tensor of one size lies in few ways: most have been asked before."""
+    """The seconds of a move of so many times its bytes; a tensor of one size lies in few ways, so few are asked for."""
     move, times = move_and_times
     return prices.move_seconds(move._replace(bytes=times * move.bytes))
 

@@ -160,7 +160,7 @@ def bounds_of(program: Program, op: Op) -> Bounds:
 
 
 def winner(places: Iterable[int], pairs: Iterable[Pair], sides: tuple[int, ...]) -> int:
-    """Of several places of one colour, the one that every conflict's side points to; else the first."""
+    """The one of several places of one colour that every conflict's side points to; else the first."""
     left = list(places)
     losers = {
         pair.sides[1 - (sides[pair.conflict] if 0 <= pair.conflict < len(sides) else 0)]

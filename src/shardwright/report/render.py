@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from shardwright import __version__
+from shardwright._version import __version__
 from shardwright.analysis.present import human_bytes
 from shardwright.compare import compare
 from shardwright.price.estimate import place

@@ -1,4 +1,4 @@
-"""What a verification found."""
+"""Verdicts: what was found when a plan was checked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwright.verify.messages import Involuntary
+from shardwright.ir.program import Source
 
 _ON_HOST = ("host_bytes", "transfer_seconds", "exposed_transfer_seconds")
 _ESTIMATED = ("peak_bytes", "step_seconds", "compute_seconds", "comm_seconds", *_ON_HOST)
@@ -39,6 +39,25 @@ class Verified(dict[str, Verdict]):
 
     def __repr__(self) -> str:
         return f"Verified({', '.join(f'{on}: ' + ('ok' if verdict else 'FAILED') for on, verdict in self.items())})"
+
+
+@dataclass(frozen=True)
+class Involuntary:
+    """A resharding for which XLA's partitioner gathered the whole tensor on every device.
+
+    ``have`` and ``want`` are the shardings as XLA writes them, ``operation`` the instruction, ``shape`` and ``bytes``
+    those of the whole tensor.
+    """
+
+    have: str
+    want: str
+    operation: str
+    shape: str
+    bytes: float
+    source: Source
+
+    def __str__(self) -> str:
+        return f"{self.shape} at {self.source}: from {self.have} to {self.want}"
 
 
 @dataclass(frozen=True)

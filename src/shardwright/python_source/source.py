@@ -13,13 +13,12 @@ import jax
 
 from shardwright.apply import spec_text
 from shardwright.errors import PlanError
-from shardwright.explain.constraints import Constraint, interior_constraints
-from shardwright.explain.kernels import kernel_comments
-from shardwright.explain.literals import WIDTH, Literals, Node, node_of
 from shardwright.frontend.calls import Positional, positional_call
 from shardwright.frontend.in_place import Updating
 from shardwright.frontend.paths import parameter_names
 from shardwright.price.estimate import headline
+from shardwright.python_source.inside import Constraint, interior_constraints, kernel_comments
+from shardwright.python_source.literals import WIDTH, Literals, Node, node_of
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan

@@ -10,13 +10,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shardwright.advice import signed
 from shardwright.analysis.describe import ConflictDescription
 from shardwright.analysis.present import human_bytes
 from shardwright.devices.targets import target_of
 from shardwright.plan.arguments import argument_bytes, shown_rows
-from shardwright.plan.known import common_names
-from shardwright.plan.own import ARGUMENT, REGION, VALUE, own_lines
+from shardwright.plan.facts import ARGUMENT, REGION, VALUE, own_lines
+from shardwright.plan.strategy_names import common_names
+from shardwright.plan.words import signed
 from shardwright.price.estimate import exposed_text, host_text, human_seconds, place
 from shardwright.space import Decision, Whole
 

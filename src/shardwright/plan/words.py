@@ -1,8 +1,9 @@
-"""Small pieces of text that explanations and differences share, and their parts as JSON's types."""
+"""Small pieces of text that tables and sentences about plans share, and their parts as JSON's types."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from jax.sharding import PartitionSpec
@@ -15,6 +16,11 @@ def ordinal(number: int) -> str:
     """1st, 2nd, 3rd, 4th."""
     last = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{'th' if 10 <= number % 100 <= 20 else last}"
+
+
+def signed(count: float, shown: Callable[[float], str]) -> str:
+    """A difference with its sign: ``+1.2 GiB``, ``−30 ms``."""
+    return f"{'−' if count < 0 else '+'}{shown(abs(count))}"
 
 
 def signed_seconds(seconds: float) -> str:

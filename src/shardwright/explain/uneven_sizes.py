@@ -13,8 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from shardwright._collector import collector_paused
-from shardwright.explain.alternatives import usual_decision
-from shardwright.explain.pricing import MOST_OPS, state_of
+from shardwright.explain.alternatives import MOST_OPS, state_of, usual_decision
 from shardwright.explain.reasons import INDIVISIBLE, UNNAMED, Dimension
 from shardwright.ir.program import Argument
 from shardwright.price import Cost, CostModel, Places
@@ -135,11 +134,13 @@ def _larger(
 
 def _cost(plan: Plan, loose: Places, state: State) -> Cost:
     """What a state costs with one group padded everywhere; what tells is remembered with the plan."""
-    known: dict[int, CostModel] = plan.__dict__.setdefault("_uneven_costs", {})
-    if loose.loose not in known:
+    key = ("uneven", loose.loose)
+    if key not in plan.worked_out:
         with collector_paused():
-            known[loose.loose] = CostModel(loose, plan.partitioned.mesh, plan.device, plan.partitioned.state.whole)
-    return known[loose.loose].evaluate(state)
+            whole = plan.partitioned.state.whole
+            plan.worked_out[key] = CostModel(loose, plan.partitioned.mesh, plan.device, whole)
+    costs: CostModel = plan.worked_out[key]
+    return costs.evaluate(state)
 
 
 def _better(plan: Plan, found: Uneven, *, if_smaller: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Shardings that a program has of its own, and that a plan keeps: where they stand, and what they cost."""
+"""What a plan knows beside its decisions: the program's own shardings, kernels that run whole, other meshes."""
 
 from __future__ import annotations
 
@@ -108,3 +108,45 @@ def _spec(given: Given) -> PartitionSpec:
     while entries and entries[-1] is None:
         entries.pop()
     return PartitionSpec(*entries)
+
+
+@dataclass(frozen=True)
+class WholeKernel:
+    """A kernel at a source line that no axis splits, and what its runs take in all."""
+
+    name: str
+    source: str
+    seconds: float
+
+
+def whole_kernels(plan: Plan) -> tuple[WholeKernel, ...]:
+    """Those of a plan on several devices, the longest first."""
+    if plan.partitioned.mesh.devices == 1:
+        return ()
+    program = plan.analysis.program
+    whole = {
+        (op.attributes["kernel"], op.source)
+        for op, assignment in zip(program.ops, plan.partitioned.assignments, strict=True)
+        if ("facts" in op.attributes or "function" in op.attributes)
+        and (assignment is None or max(assignment.factors, default=-1) < 0)
+    }
+    seconds = dict.fromkeys(whole, 0.0)
+    for cost in plan.estimate.kernels:
+        if (cost.kind, cost.source) in seconds:
+            seconds[cost.kind, cost.source] += cost.seconds
+    found = [WholeKernel(name, str(source), taken) for (name, source), taken in seconds.items()]
+    return tuple(sorted(found, key=lambda kernel: (-kernel.seconds, kernel.name, kernel.source)))
+
+
+@dataclass(frozen=True)
+class MeshChoice:
+    """A shape of the mesh and the best that was found on it.
+
+    ``effort`` is how hard it was tried: "carried over" (the best states of other shapes), "improved" or "searched".
+    """
+
+    mesh: dict[str, int]
+    step_seconds: float
+    peak_bytes: int
+    fits: bool
+    effort: str
