@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 import shardwright as sw
+from shardwright.compiler import of
 from shardwright.price.buffers import find_buffers
 from shardwright.price.kernels import find_kernels
 from shardwright.price.layout import row_bytes, stored_bytes
@@ -33,7 +34,7 @@ def f32(*shape: int) -> jax.ShapeDtypeStruct:
 def stored(fn: Callable[..., Any], *args: Any, platform: str = "tpu") -> list[str]:
     """The kinds of the ops whose results are in memory."""
     program = sw.analyse(fn, *args).program
-    kernels = find_kernels(program, platform)
+    kernels = find_kernels(program, of(platform))
     return [op.kind for op in program.ops if any(kernels.stored[v] for v in op.results)]
 
 
@@ -60,7 +61,7 @@ class TestStored:
             return early * 2 + late
 
         program = sw.analyse(fn, f32(64, 64), f32(64, 64)).program
-        kernels = find_kernels(program, "tpu")
+        kernels = find_kernels(program, of("tpu"))
         at = {op.kind: kernels.at[o] for o, op in enumerate(program.ops)}
         assert at["dot_general"] < at["while"] < at["add"]
         assert stored(lambda x, w, v: (x @ w) * 2 + jnp.sin(v), *[f32(64, 64)] * 3) == ["add"]
@@ -96,7 +97,7 @@ class TestStored:
             return (x @ v) * (x @ w)
 
         program = sw.analyse(fn, *(f32(64, 64),) * 3).program
-        kernels = find_kernels(program)
+        kernels = find_kernels(program, of("tpu"))
         dots = [o for o, op in enumerate(program.ops) if op.kind == "dot_general"]
         assert [kernels.stored[program.ops[o].results[0]] for o in dots] == [True, False]
 
@@ -357,7 +358,7 @@ class TestPeak:
         fn, args, options = build("mlp", preset="tiny", layers=16)
         analysis = sw.analyse(fn, *args, **options)
         model = CostModel(Places(analysis), MeshShape(("x",), (2,)), TOY)
-        kernels = find_kernels(analysis.program)
+        kernels = find_kernels(analysis.program, of("tpu"))
         buffers = find_buffers(analysis.program, kernels)
         everywhere = [
             sum(

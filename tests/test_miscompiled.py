@@ -67,7 +67,7 @@ def test_gradients_of_every_second_entry(size, parts):
 
 @pytest.mark.parametrize("record", TABLE, ids=[record.name for record in TABLE])
 def test_every_record_says_what_happens_and_how_it_is_known(record):
-    assert record.kinds and record.what and record.instead and record.evidence
+    assert record.ops and record.what and record.effect.instead and record.evidence
 
 
 def test_explain_says_which_split_is_avoided_and_why():

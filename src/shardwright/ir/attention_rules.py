@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardwright._function import Function
-from shardwright.compiler.functions import CUDNN_ATTENTION
+from shardwright.compiler.partitioner import CUDNN_ATTENTION
 from shardwright.ir.rules import Dims, Rule
 
 Shape = tuple[int, ...]

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from shardwright import _function, _jax
 from shardwright._function import Function
 from shardwright._kernel import TARGET, Kernel
-from shardwright.compiler.functions import CUDNN_ATTENTION
+from shardwright.compiler import Compiler
 from shardwright.compiler.miscompiled import KINDS as MISCOMPILED_KINDS
 from shardwright.compiler.miscompiled import Site, forbid
-from shardwright.compiler.whole import computed_whole
+from shardwright.compiler.partitioner import COMPUTED_WHOLE, CUDNN_ATTENTION
 from shardwright.errors import RuleError
 from shardwright.ir import collective_ops, own_rules, rules
 from shardwright.ir.attention_rules import attention_rule
@@ -98,7 +98,7 @@ class Classes:
     """The classes met so far, numbered in order."""
 
     user_rules: Mapping[str, str]
-    platform: str | None = None
+    compiler: Compiler
     mesh: Mapping[str, int] | None = None
     """The module's own."""
     kernels: Sequence[Kernel] = ()
@@ -125,7 +125,7 @@ class Classes:
         if known is None:
             ins, outs = [t.shape for t in operands], [t.shape for t in results]
             rule = rules.empty_whole(self._rule(name, attributes, given, kernel, function, ins, outs))
-            if computed_whole(name.partition(".")[2], self.platform):
+            if name.partition(".")[2] in self.compiler[COMPUTED_WHOLE]:
                 rule = replace(rule, whole=frozenset(range(len(rule.sizes))))
             if watched is not None and rule.known:
                 rule = rules.restricted(rule, forbid(_site(name, attributes, rule, ins + outs)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
+from shardwright.compiler import Compiler
 from shardwright.ir.given import Given, local
 from shardwright.ir.kinds import MANUAL
 from shardwright.ir.outlook import Outlook
@@ -118,14 +119,14 @@ class Classes:
     def __init__(
         self,
         places: Places,
-        whole: tuple[frozenset[int], ...] = (),
-        platform: str = "tpu",
+        whole: tuple[frozenset[int], ...],
+        compiler: Compiler,
         fixed: Sequence[Sharding] | None = None,
         freed: frozenset[int] = frozenset(),
     ) -> None:
         self.places = places
         self.program: Program = _freed(with_shortcuts(places.analysis.program), freed)
-        self.kernels: Kernels = find_kernels(self.program, platform)
+        self.kernels: Kernels = find_kernels(self.program, compiler)
         self.buffers: Buffers = find_buffers(self.program, self.kernels)
         self.values: Table[ValueClass] = Table()
         self.ops: Table[OpClass] = Table()
