@@ -65,7 +65,7 @@ STANDS_IN = Behaviour(
     otherwise=False,
     platforms=CPU,
     evidence="jax 0.10.2 and 0.12, jax_num_cpu_devices.",
-    tests=("test_compile.py::test_data_parallelism_on_cpus", "test_pallas.py::test_a_plan_runs_on_cpu_devices"),
+    tests=("test_compile.py::test_data_parallelism_on_cpus", "test_pallas.py::test_verify_runs_kernels_interpreted"),
     where=("verify.figures.memory_figures", "_jax.kernels_marked"),
 )
 

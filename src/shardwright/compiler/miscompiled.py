@@ -254,7 +254,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "convolution",
         "other numbers where batch, height and output features lie on three axes",
         evidence="Runs on CPU devices, jaxlib 0.10.2 and 0.12.0",
-        tests=("TESTS",),
+        tests=("test_obeyed.py::test_convolutions_are_not_split_along_image_and_features_at_once",),
         splits=Splits("one of the two is split", apart=_image_and_features),
     ),
     _record(
@@ -262,7 +262,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "convolution",
         "other numbers, no program, or a failed check of the partitioner",
         evidence=_MATRIX,
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_whatever_is_asked_of_grouped_convolutions_is_right",),
         splits=Splits(
             "features are whole at such a convolution: its batch and image can be split", whole=_grouped_features
         ),
@@ -272,7 +272,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "convolution",
         "other numbers where the image is split as well",
         evidence=_MATRIX,
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_sums_over_the_image_in_groups_of_features",),
         splits=Splits("the features within a group are whole", whole=_grouped_sums),
     ),
     _record(
@@ -280,7 +280,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "convolution",
         "other numbers, and failed checks of the partitioner (convolution_handler.cc) that end the process",
         evidence=_MATRIX,
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_every_group_of_the_gradient_of_a_grouped_convolution",),
         splits=Splits(
             "at such a convolution, the gradient of a grouped one by its kernel, groups are whole", whole=_batch_groups
         ),
@@ -290,7 +290,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "convolution",
         "other numbers",
         evidence="docs/benchmarks/random_programs.md: runs on CPU devices, jaxlib 0.10.2",
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_a_convolution_whose_window_is_turned_around",),
         splits=Splits("what is summed is split in both operands, or whole", whole=_sums_of_one_operand),
     ),
     _record(
@@ -299,7 +299,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "sums that are too large by the number of devices on the other axes: where an image is split "
         "by one of two axes, gradients of kernels come out doubled",
         evidence=_MATRIX + "; plain jax.jit with the batch on one of two axes shows it, jaxlib 0.10.2 and 0.12.0",
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_gradients_of_kernels_on_some_of_the_axes",),
         splits=Splits("the sums are split over all axes, or over none", spread=_sums_over_windows),
     ),
     _record(
@@ -308,7 +308,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "a failed check of the partitioner, which ends the process: where it is cut, or where one tap looks at "
         "what was moved and a device has one row",
         evidence=_MATRIX,
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_a_spread_out_image_that_is_cut", "test_miscompiled.py::test_one_tap_on_an_image_that_is_spread_out_and_moved"),
         splits=Splits("the image is whole along that dimension", whole=_cut_within_a_step),
     ),
     _record(
@@ -316,7 +316,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "convolution",
         "other numbers where a part of the result does not begin at an entry of the image",
         evidence="docs/benchmarks/random_programs.md: runs on CPU devices, jaxlib 0.10.2",
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_an_image_that_is_spread_out_in_parts",),
         splits=Splits("axes divide the steps; else the image is whole along that dimension", exact=_steps),
     ),
     _record(
@@ -325,7 +325,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "updates that are padding among the others, on a mesh with further axes; and where each batch has indices "
         "of its own that have no sign, as the gradient of a sort has, a failed check of the partitioner",
         evidence=_MATRIX,
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_gradients_of_a_diagonal_of_odd_size",),
         splits=Splits(
             "updates and indices are split by axes that divide them",
             exact=lambda site: site.evenly(site.reduction | _of_indices(site)),
@@ -336,7 +336,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "fft",
         "no program, where the result is split along the transform",
         evidence="Runs on CPU devices; jaxlib 0.10.2",
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_a_fourier_transform_whose_result_is_split",),
         splits=Splits(
             "the result is made whole there and cut afterwards",
             whole=lambda site: [site.of(t, -1 - d) for d in range(len(site.attributes["fft_length"])) for t in (0, 1)],
@@ -347,7 +347,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "gather",
         "other entries, on a mesh with further axes; no program where partial sums are scattered along them",
         evidence="docs/benchmarks/random_programs.md: runs on CPU devices, jaxlib 0.10.2",
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_partial_sums_of_a_gather_are_not_scattered_unevenly",),
         splits=Splits(
             "indices are split by axes that divide them, and sums are whole before they are cut",
             exact=lambda site: site.evenly({f for factors in site.tensors[1] for f in factors}),
@@ -358,7 +358,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "slice",
         "another entry, or no program, where the slice ends within its first step and does not begin at 0",
         evidence=_MATRIX + "; plain jax.jit shows it, jaxlib 0.10.2 and 0.12.0",
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_a_slice_with_steps_that_keeps_one_entry_is_that_entry",),
         splits=Splits("the dimension is whole", whole=_single_entries),
     ),
     _record(
@@ -367,7 +367,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "another part of the operand where the index is out of bounds: two slices in a row are merged, and their "
         "indices added before they are clamped",
         evidence="Runs on CPU devices; plain jax.jit with a sharding constraint shows it, jaxlib 0.10.2 only",
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_a_dynamic_slice_is_clamped",),
         splits=Splits("the index is clamped first", guarded=_sliced),
     ),
     _record(
@@ -376,7 +376,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "other numbers where the operand is whole and the result split along a dimension that is padded between "
         "its entries, or shifted",
         evidence=_MATRIX + "; ReshardAsWindowedInput in spmd_partitioner.cc drops what is left of the padding",
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_gradients_of_every_second_entry",),
         splits=Splits(
             "operand and result are split alike, or else the result is made whole and cut afterwards",
             guarded=lambda site: [f for f, low, _, interior in _padding(site) if interior or low],
@@ -388,7 +388,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "other numbers, no program, or a failed check of the partitioner (spmd_partitioner.cc) where the operand "
         "is whole and the result split",
         evidence=_MATRIX,
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_windows_over_what_is_spread_out",),
         splits=Splits(
             "operand and result are split alike, or else the result is made whole and cut afterwards",
             guarded=lambda site: [
@@ -402,7 +402,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "a failed check of the partitioner (spmd_partitioner.cc), which ends the process, where the tensors are "
         "split and the results are not",
         evidence=_MATRIX + "; jaxlib 0.10.2 only",
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_windows_over_two_tensors",),
         splits=Splits(
             "tensors and results are split alike, and the results gathered afterwards",
             guarded=lambda site: (
@@ -417,7 +417,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "pad",
         "a failed check of the partitioner (spmd_partitioner.cc), which ends the process",
         evidence=_MATRIX,
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_a_pad_that_cuts_off_a_part_of_a_step",),
         splits=Splits(
             "the dimension is whole",
             whole=lambda site: [
@@ -430,7 +430,7 @@ TABLE: tuple[Miscompiled, ...] = (
         "select_and_scatter",
         "other numbers: what windows of two shards give to one entry is not added up",
         evidence="Runs on CPU devices; jaxlib 0.10.2 and 0.12.0",
-        tests=("TESTS",),
+        tests=("test_miscompiled.py::test_gradients_of_a_maximum_over_windows",),
         splits=Splits("the dimension is whole", whole=_overlapping_windows),
     ),
 )
