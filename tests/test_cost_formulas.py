@@ -9,8 +9,14 @@ import pytest
 import shardwright as sw
 from shardwright.devices import AxisLink, KernelCosts
 from shardwright.ir.program import Op
-from shardwright.price.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
-from shardwright.price.communication import collective_seconds
+from shardwright.price.collectives import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    PERMUTE,
+    REDUCE_SCATTER,
+    collective_seconds,
+)
 from shardwright.price.compute import (
     Work,
     contraction_factors,

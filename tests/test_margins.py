@@ -23,9 +23,9 @@ from shardwright.devices.device import PLATFORMS
 from shardwright.errors import CompilerMissingError
 from shardwright.fit import judged
 from shardwright.models import build
-from shardwright.price.margins import kind_of, margin_of
+from shardwright.plan.verdicts import CompilerVerdict
+from shardwright.price.estimate import kind_of, margin_of
 from shardwright.verify import compile as compiling
-from shardwright.verify.report import CompilerVerdict
 from small import SMALL
 
 MIB, GIB = 2**20, 2**30

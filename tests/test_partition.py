@@ -18,9 +18,9 @@ from shardwright import _progress
 from shardwright.errors import CompilerMissingError
 from shardwright.frontend.trace import lower, read
 from shardwright.models import build
+from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.rerank import by_compiler, by_shardy, close_to_best
 from shardwright.verify.explicit import explicit_collectives
-from shardwright.verify.report import CompilerVerdict
 from shardwright.verify.shardy import shardy_collectives
 
 MESH = {"data": 4, "model": 2}

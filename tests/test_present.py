@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import shardwright as sw
 from programs import f32
 from shardwright.models import build
-from shardwright.plan.patterns import SOME, matcher, pattern
+from shardwright.plan.arguments import SOME, matcher, pattern
 from small import SMALL
 
 OPTIMIZER = ["state.opt.m.", "state.opt.v.", "state.params."]

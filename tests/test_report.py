@@ -15,11 +15,11 @@ from playwright.sync_api import sync_playwright
 import shardwright as sw
 from programs import f32
 from shardwright.models import build
+from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.price.timeline import ARGUMENTS, VALUES, Body, make_timeline
 from shardwright.report.render import render
 from shardwright.report.table import seconds_text
 from shardwright.report.tensors import tensor_kinds
-from shardwright.verify.report import CompilerVerdict
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 HOSTILE = "<script>alert(1)</script>"

@@ -250,7 +250,7 @@ def test_a_value_falls_with_seconds_and_with_bytes_over_the_limit() -> None:
 
 
 def test_the_memory_of_prices_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.price.model._MOST_KEPT_ROWS", 50)
+    monkeypatch.setattr("shardwright.price.cost_model._MOST_KEPT_ROWS", 50)
     fn, args, donate = SMALL["sgd"]
     forgetful = Problem(sw.analyse(fn, *args, donate=donate), MESHES["two axes"])
     found = forgetful.search(AMPLE)

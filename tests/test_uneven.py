@@ -286,7 +286,7 @@ def test_explanations_in_json():
 
 
 def test_of_a_large_program_the_step_is_not_priced(monkeypatch):
-    monkeypatch.setattr("shardwright.explain.uneven.MOST_OPS", 1)
+    monkeypatch.setattr("shardwright.explain.uneven_sizes.MOST_OPS", 1)
     explanation = planned([("x", "params.a[1]")], {"x": 4}, odd()).explain("params.a")
     (found,) = explanation.uneven
     assert (found.step_seconds, found.peak_bytes, found.device_bytes) == (None, None, 1024 * 1025 * 4)

@@ -123,7 +123,7 @@ class Builder:
             else:
                 self._border(op)
         returned = self._close()
-        for v in self.costs.relaid:
+        for v in self.costs.units.relaid:
             relaid = self.layouts[v]
             if relaid is not None:
                 self.seconds[relaid.node] += self.pricing.relayout(v, relaid.shardings)

@@ -31,14 +31,14 @@ from shardwright.frontend.trace import lower
 from shardwright.ir.build import ReadModule
 from shardwright.models import build
 from shardwright.plan import Plan
-from shardwright.plan.known import common_names
+from shardwright.plan.strategy_names import common_names
+from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.price import DevicePrices, Partitioned, Places
-from shardwright.price.assign import Assigner, Assignment, Problem, candidates
-from shardwright.price.weights import Prices
+from shardwright.price.assign import Assigner, Assignment, Problem
+from shardwright.price.ways import Prices, candidates
 from shardwright.request import MeshShape
 from shardwright.space.state import Sharding, State
 from shardwright.verify import compile_exported
-from shardwright.verify.report import CompilerVerdict
 
 _MOST_MEMORY = 0.8
 _COMPILED = ("step_seconds", "compute_seconds", "comm_seconds", "peak_bytes", "compile_seconds")

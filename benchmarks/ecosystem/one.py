@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 import shardwright as sw
-from shardwright.plan.known import common_names
+from shardwright.plan.strategy_names import common_names
 
 
 def plan_and_compile(where: str, package: str, axes: str, device: str, target: str) -> None:

@@ -25,7 +25,7 @@ import shardwright as sw
 from benchmarks.programs import PROGRAMS, Program
 from shardwright._jax import parse_module
 from shardwright.apply import export_plain
-from shardwright.plan.known import common_names
+from shardwright.plan.strategy_names import common_names
 from shardwright.verify import compile_exported
 
 COMPILE_SECONDS = 1800.0

@@ -1,10 +1,12 @@
 """Shardwright: an automatic partitioner for JAX programs."""
 
 from shardwright import _start  # noqa: F401 (first: Ctrl-C during the imports below)
+from shardwright._version import __version__
 from shardwright.analyse import analyse
 from shardwright.analysis import Analysis
 from shardwright.compare import Comparison, compare
 from shardwright.devices import Device, Link
+from shardwright.difference import diff
 from shardwright.errors import (
     CompilerMissingError,
     DeviceError,
@@ -21,7 +23,6 @@ from shardwright.errors import (
     UnsupportedJaxError,
 )
 from shardwright.evaluate import evaluate, load
-from shardwright.explain import diff
 from shardwright.fit import Fit, fit
 from shardwright.front import Front
 from shardwright.frontend import StableHLO, read_stablehlo
@@ -29,9 +30,8 @@ from shardwright.pareto import pareto
 from shardwright.partition import partition
 from shardwright.plan import Plan
 from shardwright.price import Estimate
+from shardwright.problem import Problem
 from shardwright.space import Decision, Whole
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Analysis",
@@ -51,6 +51,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "PlanWarning",
+    "Problem",
     "RuleError",
     "ShardwrightError",
     "StableHLO",

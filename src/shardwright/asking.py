@@ -14,9 +14,9 @@ from shardwright.devices import Device
 from shardwright.devices.targets import target_of
 from shardwright.errors import CompilerMissingError, MeshError, PlanError
 from shardwright.plan import Plan
+from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.space.state import State
 from shardwright.verify.compile import compiler_installed, require_compiler, verify_compiled
-from shardwright.verify.report import CompilerVerdict
 
 MOST_ASKED = 4
 """Compilations, at most: each takes seconds to minutes."""

@@ -16,9 +16,9 @@ from shardwright._collector import collector_paused
 from shardwright._console import plain_text
 from shardwright.analysis.present import human_bytes
 from shardwright.plan import Plan
-from shardwright.plan.present import exact_bytes
+from shardwright.plan.plan_text import exact_bytes
 from shardwright.price import Cost, CostModel
-from shardwright.price.present import human_seconds
+from shardwright.price.estimate import human_seconds
 from shardwright.search.lists import Lists
 from shardwright.search.warm import all_combined, combinations, tactics_by_axis
 from shardwright.space import TACTICS, Decisions, resolve

@@ -18,9 +18,9 @@ from shardwright.analysis.present import human_bytes
 from shardwright.devices import parse_bytes
 from shardwright.errors import PlanError
 from shardwright.plan import Plan
-from shardwright.plan.known import common_names
-from shardwright.plan.present import exact_bytes
-from shardwright.price.present import human_seconds
+from shardwright.plan.plan_text import exact_bytes
+from shardwright.plan.strategy_names import common_names
+from shardwright.price.estimate import human_seconds
 from shardwright.space.state import State
 
 _MOST_DECISIONS = 2

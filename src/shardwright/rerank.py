@@ -10,12 +10,12 @@ from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule
 from shardwright.ir.program import Source
 from shardwright.plan import Plan
+from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.price import CostModel
 from shardwright.price.collectives import ALL_REDUCE, REDUCE_SCATTER, Move
 from shardwright.space.state import State
 from shardwright.verify.compile import verify_compiled
 from shardwright.verify.explicit import explicit_collectives
-from shardwright.verify.report import CompilerVerdict
 from shardwright.verify.shardy import ShardyCollective
 
 FEW_EXPLICIT, FEW_COMPILED = 3, 4

@@ -7,7 +7,7 @@ state. The user's program is never changed.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,9 @@ from shardwright.advice.policy import Policy
 from shardwright.advice.price import least_bytes, price
 from shardwright.analysis.present import human_bytes
 from shardwright.ir.program import Source
+from shardwright.plan.words import signed
 from shardwright.price import Cost
-from shardwright.price.present import human_seconds
+from shardwright.price.estimate import human_seconds
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan
@@ -99,11 +100,6 @@ class Advice:
 
     def __str__(self) -> str:
         return self.text
-
-
-def signed(count: float, shown: Callable[[float], str]) -> str:
-    """A difference with its sign: ``+1.2 GiB``, ``−30 ms``."""
-    return f"{'−' if count < 0 else '+'}{shown(abs(count))}"
 
 
 def give_advice(plan: Plan) -> tuple[Advice, ...]:

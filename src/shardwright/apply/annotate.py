@@ -19,7 +19,7 @@ from shardwright.ir.kinds import CONSTRAINT
 from shardwright.ir.outlook import narrowed_by
 from shardwright.ir.program import Op
 from shardwright.price import Partitioned
-from shardwright.price.route import stations
+from shardwright.price.collectives import stations
 from shardwright.space.state import Sharding
 
 TAG = "shardwright.op"

@@ -15,7 +15,7 @@ from shardwright.cli.target import target_file
 from shardwright.cli.verdicts import check_names, verdict_dict, verdict_text
 from shardwright.errors import InfeasibleError
 from shardwright.front import Front, front_table
-from shardwright.plan.present import plan_table
+from shardwright.plan.plan_text import plan_table
 
 
 @click.command(short_help="Find the fastest sharding that fits the memory.")

@@ -18,7 +18,7 @@ from shardwright.compiler.behaviours import everywhere
 
 FORWARD, LOOPED, UNROLLED = "forward", "looped training", "unrolled training"
 KINDS = (FORWARD, LOOPED, UNROLLED)
-"""Kinds of programs, which ``price/margins.py`` tells apart."""
+"""Kinds of programs, which ``price.estimate.kind_of`` tells apart."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,6 @@ OFF_BY = everywhere(
         "test_margins.py::test_every_platform_and_kind_has_a_margin",
         "test_margins.py::test_fits_has_three_answers",
     ),
-    where=("price.margins.margin_of",),
+    where=("price.estimate.margin_of",),
 )
 RECORDS = (OFF_BY,)

@@ -308,7 +308,10 @@ TABLE: tuple[Miscompiled, ...] = (
         "a failed check of the partitioner, which ends the process: where it is cut, or where one tap looks at "
         "what was moved and a device has one row",
         evidence=_MATRIX,
-        tests=("test_miscompiled.py::test_a_spread_out_image_that_is_cut", "test_miscompiled.py::test_one_tap_on_an_image_that_is_spread_out_and_moved"),
+        tests=(
+            "test_miscompiled.py::test_a_spread_out_image_that_is_cut",
+            "test_miscompiled.py::test_one_tap_on_an_image_that_is_spread_out_and_moved",
+        ),
         splits=Splits("the image is whole along that dimension", whole=_cut_within_a_step),
     ),
     _record(

@@ -79,7 +79,8 @@ SCATTERED_SUMS = structural(
     "A sum over a graph's edges, say. Each device takes its part of it afterwards, which moves twice as much as "
     "scattering it.",
     ops=("scatter",),
-    evidence="Segment sums of a graph network split by edges, v5e, libtpu of jax 0.10.2: an all-reduce and a slice.",
+    evidence="Graph networks split by edges, v5e, libtpu of jax 0.10.2: sums over edges are reduced before a device "
+    "takes its part.",
     tests=("test_outlook.py::test_sums_over_edges_are_reduced_whole",),
     where=("ir.outlook.find_outlooks",),
 )

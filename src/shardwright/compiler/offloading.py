@@ -98,7 +98,7 @@ ONE_MEMORY = Behaviour(
     platforms=CPU,
     evidence="jax 0.10.2 and 0.12 on CPU devices: pinned_host and device are the same memory there.",
     tests=("test_offloading.py::test_a_plan_runs_and_leaves_state_where_it_was",),
-    where=("ir.build.build_program",),
+    where=("ir.build.read_module",),
 )
 
 RECORDS = (HOST_STACKS, PIPELINED, MOVED_EARLY, HOST_COUNTED, HIDDEN_MOVES, ONE_MEMORY)

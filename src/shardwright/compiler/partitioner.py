@@ -18,7 +18,7 @@ COMPUTED_WHOLE = Behaviour(
     "%rng-bit-generator = u32[16384,4096] on each device, and 0.28 GiB in all where a quarter of the bits would make "
     "it 0.12. On CPUs (jax 0.10.2) the bits are written out as arithmetic before partitioning, and no device has "
     "all.",
-    tests=("TBD",),
+    tests=("test_rules.py::test_random_bits_that_the_compiler_does_not_partition_are_whole_on_every_device",),
     where=("ir.classes.Classes", "price.shardings.Places"),
 )
 
@@ -55,8 +55,8 @@ KEPT_WHOLE = structural(
     "what is made of a whole argument stays whole, and so does its gradient",
     "Casts and slices of a weight that a plan keeps whole are whole; so is a gradient that is added to it, which would "
     "be scattered only to be gathered. An update by an optimizer's state is free: the new weight is gathered.",
-    evidence="It is what a plan tells the compiler, and programs compiled by the libtpu of jax 0.10.2 have the collectives "
-    "that are estimated so (docs/benchmarks/obeyed.md).",
+    evidence="It is what a plan tells the compiler; the bytes that plans imply are those of Shardy's program within "
+    "10% for 112 of 117 plans, jax 0.10.2 (docs/benchmarks/obeyed.md).",
     tests=(
         "test_outlook.py::test_a_gradient_stays_whole_with_its_weight",
         "test_outlook.py::test_an_update_by_an_optimizers_state_does_not_stay_whole_with_the_weight",
@@ -96,7 +96,7 @@ def _cudnn(name: str, rule: str, *, backward: bool) -> Behaviour[Attention]:
             "test_cudnn.py::test_sequences_and_heads_are_factors_forward_and_backward",
             "test_cudnn.py::test_a_training_step_calls_cudnn_on_local_arrays_and_gathers_nothing",
         ),
-        where=("ir.own_rules.attention_rule",),
+        where=("ir.attention_rules.attention_rule",),
     )
 
 

@@ -49,7 +49,7 @@ MADE_WHERE_NEEDED = structural(
     ops=("constant", "iota", "broadcast_in_dim"),
     evidence="Shardy copies such a sub-computation for each of its uses before it propagates (its pass "
     "constant-or-scalar-splitter), and XLA fuses each copy into its use; jax 0.10.2 and 0.12.",
-    tests=("test_program.py::test_free_values",),
+    tests=("test_memory.py::test_what_any_device_can_make_is_free",),
     where=("ir.program.Program.free", "price.buffers.find_buffers"),
 )
 

@@ -1,7 +1,5 @@
-"""Why a plan is as it is: explanations, differences between plans, and the plan as plain Python."""
+"""``plan.explain``: why a plan is as it is, and what the alternatives would cost."""
 
-from shardwright.explain.difference import Difference, diff
 from shardwright.explain.explanation import Explanation, explain
-from shardwright.explain.python import to_python
 
-__all__ = ["Difference", "Explanation", "diff", "explain", "to_python"]
+__all__ = ["Explanation", "explain"]

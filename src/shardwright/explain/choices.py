@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardwright.analysis.describe import Side
-from shardwright.explain.pricing import price, state_of
+from shardwright.explain.alternatives import price, state_of
 from shardwright.explain.reasons import decisions_on
 from shardwright.ir.program import Source
 from shardwright.price import Cost

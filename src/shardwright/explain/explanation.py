@@ -16,14 +16,15 @@ from shardwright.apply import spec
 from shardwright.errors import PlanError
 from shardwright.explain.alternatives import Alternative, better_than_ours, find_alternatives, kept_whole
 from shardwright.explain.choices import Choice, choices_at, choices_of_groups
-from shardwright.explain.lines import OpKind, find_lines, ops_at
+from shardwright.explain.explanation_text import explanation_table
 from shardwright.explain.moves import Moved, moved_at, moved_by_argument
 from shardwright.explain.reasons import Dimension, dimension_reasons, keeper_of
-from shardwright.explain.uneven import Padded, Uneven, find_uneven, padded_tensors
-from shardwright.explain.words import plain
+from shardwright.explain.source_lines import OpKind, find_lines, ops_at
+from shardwright.explain.uneven_sizes import Padded, Uneven, find_uneven, padded_tensors
 from shardwright.frontend.paths import leaf_paths, parameter_names
 from shardwright.ir.program import Argument
-from shardwright.plan.own import ARGUMENT, REGION, OwnSharding, cost_without
+from shardwright.plan.facts import ARGUMENT, REGION, OwnSharding, cost_without
+from shardwright.plan.words import plain
 from shardwright.price.collectives import local_bytes
 from shardwright.price.estimate import KernelCost
 from shardwright.space.decisions import path_matches
@@ -98,8 +99,6 @@ class Explanation:
         return {**plain(self), "better": better.change if better else None}
 
     def __rich__(self) -> RenderableType:
-        from shardwright.explain.present import explanation_table
-
         return explanation_table(self)
 
     def __str__(self) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardwright.explain.words import ordinal
 from shardwright.ir.program import Argument
+from shardwright.plan.words import ordinal
 from shardwright.price.shardings import winner
 from shardwright.space import Decision, Whole
 from shardwright.space.decisions import entry_of, path_matches

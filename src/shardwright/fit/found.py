@@ -14,9 +14,9 @@ from shardwright._console import plain_text
 from shardwright.analysis.present import human_bytes
 from shardwright.devices import Device
 from shardwright.plan import Plan
-from shardwright.plan.present import exact_bytes
-from shardwright.price.present import human_seconds
-from shardwright.verify.report import CompilerVerdict
+from shardwright.plan.plan_text import exact_bytes
+from shardwright.plan.verdicts import CompilerVerdict
+from shardwright.price.estimate import human_seconds
 
 SIZE, DEVICES, COMPILED = "size", "devices", "compiled"
 

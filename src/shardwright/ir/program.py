@@ -164,6 +164,10 @@ class Program:
     """Whether host and device are one memory, as on a CPU: kinds are kept, but nothing is moved."""
     typed: bool = False
     """Every type says how its value lies (explicit mode), and a compiler is told nothing else."""
+    told_outlooks: Sequence[Outlook] | None = field(default=None, compare=False, repr=False)
+    """The outlooks of the program that this one was made from, where they stand."""
+    told_shape_classes: Mapping[int, int] | None = field(default=None, compare=False, repr=False)
+    """The same of its shape classes."""
 
     @cached_property
     def is_sharded(self) -> bool:
@@ -218,6 +222,8 @@ class Program:
     @cached_property
     def shape_classes(self) -> Mapping[int, int]:
         """For each signature a number that ops of other kinds with the same rule, types and FLOPs have too."""
+        if self.told_shape_classes is not None:
+            return self.told_shape_classes
         numbers: dict[Any, int] = {}
         out: dict[int, int] = {}
         for op in self.ops:
@@ -230,6 +236,8 @@ class Program:
     @cached_property
     def outlooks(self) -> Sequence[Outlook]:
         """What becomes of the results of each op."""
+        if self.told_outlooks is not None:
+            return self.told_outlooks
         from shardwright.ir.outlook import find_outlooks  # it is found by walking a whole program
 
         return find_outlooks(self)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shardwright.errors import PlanError, nearest
+from shardwright.devices import slice_shares
+from shardwright.errors import MeshError, PlanError, nearest
 from shardwright.frontend.paths import leaf_paths, parameter_names
 from shardwright.frontend.static import Sealed, opened
+from shardwright.request import MeshShape
 from shardwright.space.decisions import path_matches
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
 def place(plan: Plan, tree: Any, mesh: Mesh, argument: int | str | None) -> Any:
     """Place an argument, or a part of one, which ``argument`` names by its position or path."""
+    check_mesh(plan.partitioned.mesh, mesh)
     leaves, structure = jax.tree.flatten(plan.fn.seal(tree) if isinstance(plan.fn, Sealed) else tree)
     if isinstance(argument, str):
         specs = [s for p, s in zip(_paths(plan), _places(plan), strict=True) if path_matches(argument, p)]
@@ -73,3 +78,37 @@ def _places_of(plan: Plan, position: int) -> list[Place]:
     counts = [len(jax.tree.leaves(argument)) for argument in plan.args]
     first = sum(counts[:position])
     return _places(plan)[first : first + counts[position]]
+
+
+def device_mesh(shape: MeshShape, devices: Sequence[Any] | None = None) -> Mesh:
+    """A jax Mesh of that shape over the given devices, by default all that JAX sees."""
+    found = list(jax.devices() if devices is None else devices)
+    if len(found) < shape.devices:
+        axes = dict(zip(shape.names, shape.sizes, strict=True))
+        raise MeshError(f"the mesh {axes} needs {shape.devices} devices, but there are {len(found)}.")
+    return Mesh(arranged(shape.sizes, found[: shape.devices]), shape.names)
+
+
+def arranged(sizes: tuple[int, ...], devices: Sequence[Any]) -> np.ndarray:
+    """Devices laid out as plans are priced: axes along the torus, the last ones within slices and nodes.
+
+    In their own order where JAX does not know how, and where they are all alike.
+    """
+    slices = {getattr(device, "slice_index", 0) for device in devices}
+    within, beyond = slice_shares(sizes, len(devices) // len(slices))
+    for split in (False, True):
+        try:
+            if len(slices) > 1:
+                return mesh_utils.create_hybrid_device_mesh(within, beyond, devices, allow_split_physical_axes=split)
+            return mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=split)
+        except (NotImplementedError, ValueError, AssertionError, AttributeError):
+            continue
+    return np.array(devices).reshape(sizes)
+
+
+def check_mesh(shape: MeshShape, mesh: Mesh) -> None:
+    """A plan runs on any mesh of its own axes and sizes."""
+    if tuple(mesh.axis_names) != shape.names or tuple(mesh.devices.shape) != shape.sizes:
+        raise MeshError(
+            f"the plan is for the mesh {dict(zip(shape.names, shape.sizes, strict=True))}, not {dict(mesh.shape)}."
+        )

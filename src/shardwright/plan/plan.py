@@ -15,15 +15,13 @@ from jax.sharding import Mesh, PartitionSpec
 
 from shardwright._console import plain_text
 from shardwright._files import write_whole
-from shardwright.analysis import Analysis, analyse_program
+from shardwright.analysis import Analysis
 from shardwright.apply import (
     Annotation,
-    Lowered,
     Sharded,
     annotated_stablehlo,
     calls_python,
     export_annotated,
-    lower_annotated,
     spec,
 )
 from shardwright.compiler.invoking import RESERVED, options_within
@@ -31,18 +29,27 @@ from shardwright.compiler.margins import Margin
 from shardwright.devices import Device
 from shardwright.devices.find import default_backend
 from shardwright.errors import PlanError
-from shardwright.frontend.calls import as_step, positional_call
+from shardwright.frontend.calls import positional_call
 from shardwright.frontend.in_place import Updating
 from shardwright.frontend.memory import memory_kind_of
 from shardwright.frontend.paths import function_name, leaf_paths, parameter_names
 from shardwright.frontend.static import opened
 from shardwright.frontend.trace import lowering_platform
-from shardwright.ir.build import ReadModule
-from shardwright.plan.choices import MeshChoice
-from shardwright.plan.kernels import WholeKernel, whole_kernels
-from shardwright.plan.mesh import check_mesh, device_mesh
-from shardwright.plan.own import Decided, OwnSharding, cost_without, find_own_shardings
-from shardwright.plan.placement import place
+from shardwright.plan.execution import jit_plan, sharded_function
+from shardwright.plan.facts import (
+    Decided,
+    MeshChoice,
+    OwnSharding,
+    WholeKernel,
+    cost_without,
+    find_own_shardings,
+    whole_kernels,
+)
+from shardwright.plan.file import save
+from shardwright.plan.placement import device_mesh, place
+from shardwright.plan.plan_text import plan_table
+from shardwright.plan.summary import plan_dict
+from shardwright.plan.verdicts import CompilerVerdict, Verdict, Verified
 from shardwright.price import (
     Collective,
     Cost,
@@ -54,16 +61,15 @@ from shardwright.price import (
     make_estimate,
     partition_program,
 )
-from shardwright.price.margins import margin_of
+from shardwright.price.estimate import margin_of
 from shardwright.request import MeshShape
 from shardwright.search import Search
-from shardwright.space import Decision, Whole, resolve
+from shardwright.space import Decision, Whole
 from shardwright.space.state import State
 
 if TYPE_CHECKING:
     from shardwright.advice import Advice
     from shardwright.explain import Explanation
-    from shardwright.verify.report import CompilerVerdict, Verdict, Verified
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +102,8 @@ class Plan:
     """Where the mesh's shape was chosen too, this one and the others, best first."""
     decided: Decided | None = None
     """What the user had decided by ``pin`` and ``replicate``, where the plan was searched for."""
+    given_costs: CostModel | None = field(default=None, repr=False)
+    """What priced the plan while it was searched for, so that ``costs`` need not be made again."""
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -159,6 +167,8 @@ class Plan:
     def costs(self) -> CostModel:
         """What prices this plan, and others of the same program on the same mesh."""
         partitioned = self.partitioned
+        if self.given_costs is not None:
+            return self.given_costs
         return CostModel(partitioned.places, partitioned.mesh, self.device, partitioned.state.whole)
 
     @property
@@ -262,26 +272,7 @@ class Plan:
         It takes positional and keyword arguments as the function does. ``mesh`` is any mesh of the plan's axes and
         sizes: local devices, an ahead-of-time topology, several processes. Further options go to ``jax.jit``.
         """
-        mesh = mesh if mesh is not None else self.make_mesh()
-        check_mesh(self.partitioned.mesh, mesh)
-        options = {"donate_argnums": self.donate, **jit_options}
-        if _platform(mesh) == self.device.platform and self.compiler_options:
-            options["compiler_options"] = {**self.compiler_options, **(jit_options.get("compiler_options") or {})}
-
-        if calls_python(self.analysis.program):
-            return as_step(Lowered(lower_annotated(self.sharded, mesh, _platform(mesh), **options)), self.fn)
-        exported, _ = self.export(_platform(mesh))
-
-        def planned(*args: Any) -> Any:
-            return exported.call(*args)
-
-        planned.__name__ = planned.__qualname__ = function_name(self.fn)
-        step = jax.jit(
-            planned,
-            **self.sharded.shardings_on(mesh),
-            **options,
-        )
-        return as_step(step, self.fn)
+        return jit_plan(self, mesh if mesh is not None else self.make_mesh(), jit_options)
 
     def export(self, platform: str) -> tuple[jax.export.Exported, Annotation]:
         """The annotated program for a platform, as ``jax.export`` has it, and how much had to be annotated."""
@@ -290,28 +281,23 @@ class Plan:
                 f"{self.analysis.program.name} calls back into Python (jax.debug.print, jax.pure_callback, …), which "
                 "JAX cannot export to another process; plan.jit runs it in this one."
             )
-        cache: dict[str, Any] = self.__dict__.setdefault("_exports", {})
-        if platform not in cache:
-            cache[platform] = export_annotated(self.sharded, platform)
-        found: tuple[jax.export.Exported, Annotation] = cache[platform]
-        return found
+        if platform not in self._exports:
+            self._exports[platform] = export_annotated(self.sharded, platform)
+        return self._exports[platform]
+
+    @cached_property
+    def _exports(self) -> dict[str, tuple[jax.export.Exported, Annotation]]:
+        return {}
+
+    @cached_property
+    def worked_out(self) -> dict[Any, Any]:
+        """What others have worked out about this plan and need again, by keys of theirs; it is not written to files."""
+        return {}
 
     @property
     def sharded(self) -> Sharded:
         """The function with its planned shardings, ready to be annotated."""
-        mesh, options = self.partitioned.mesh, self.options
-        traced = {name: options[name] for name in ("rules", "constraints", "ambient") if name in options}
-        return Sharded(
-            self.fn,
-            self.args,
-            self.argument_specs,
-            self.result_specs,
-            mesh,
-            self._again,
-            in_kinds=self.argument_kinds,
-            out_kinds=self.analysis.program.result_kinds,
-            **traced,
-        )
+        return sharded_function(self)
 
     def place(self, tree: Any, mesh: Mesh | None = None, argument: int | str | None = None) -> Any:
         """``jax.device_put`` of an argument, or of a part of one, by its specs.
@@ -320,7 +306,6 @@ class Plan:
         ``jax.device_put``, what is in the right place already is not copied, so donating it donates the original.
         """
         mesh = mesh if mesh is not None else self.make_mesh()
-        check_mesh(self.partitioned.mesh, mesh)
         return place(self, tree, mesh, argument)
 
     def explain(self, path: str = "") -> Explanation:
@@ -339,8 +324,6 @@ class Plan:
         They come from ``plan.verify``, and from compilers that were asked while planning. A plan that was never
         compiled may meet a defect of the compiler, which in ``plan.jit`` can end the whole process.
         """
-        from shardwright.verify.report import Verified
-
         ranked = {self.verdict.on: self.verdict} if self.verdict is not None else {}
         verdicts = {**ranked, **self._verdicts}
         return Verified(verdicts) if verdicts else None
@@ -363,8 +346,6 @@ class Plan:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as JSON: the mesh, the decisions in words, and what the program looks like."""
-        from shardwright.plan.file import save
-
         save(self, path)
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -379,7 +360,7 @@ class Plan:
         What the plan decides inside of the function is said in comments, unless ``constraints`` is false: they take as
         long to find as ``plan.jit`` takes to prepare.
         """
-        from shardwright.explain import to_python
+        from shardwright.python_source import to_python
 
         return to_python(self, constraints=constraints)
 
@@ -396,8 +377,6 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Figures, decisions, specs, collectives and how it was found, of JSON's types alone."""
-        from shardwright.plan.summary import plan_dict
-
         return plan_dict(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -409,7 +388,7 @@ class Plan:
                 f"pickle cannot write {function_name(self.fn)} ({error}), so it cannot write its plan: plan.save "
                 "writes the plan without the function, and sw.load reads it for one."
             ) from error
-        return {each.name: self.__dict__[each.name] for each in fields(self)}
+        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "given_costs": None}
 
     def __copy__(self) -> Plan:
         return self
@@ -418,8 +397,6 @@ class Plan:
         return self
 
     def __str__(self) -> str:
-        from shardwright.plan.present import plan_table
-
         return plain_text(plan_table(self))
 
     @property
@@ -439,17 +416,6 @@ class Plan:
         # A random key is one element to JAX and two or four words to the compiler; the words are never sharded.
         leaf = jax.tree.leaves(self.args)[self.argument_paths.index(path)]
         return self.partitioned.values[value][: len(getattr(leaf, "shape", ()))]
-
-    def _again(self, module: ReadModule) -> Partitioned:
-        """The plan's state on another lowering of the same function."""
-        analysis = analyse_program(module.program)
-        mesh = self.partitioned.mesh
-        state = resolve(analysis, mesh, self.decisions)
-        return partition_program(Places(analysis), mesh, state, DevicePrices.of(self.device, mesh))
-
-
-def _platform(mesh: Mesh) -> str:
-    return lowering_platform(str(mesh.devices.flat[0].platform))
 
 
 def make_plan(
@@ -475,7 +441,7 @@ def make_plan(
         partitioned = costs.partitioned(state)
     else:
         partitioned = partition_program(places, mesh, state, DevicePrices.of(device, mesh))
-    plan = Plan(
+    return Plan(
         fn,
         args,
         result,
@@ -489,7 +455,5 @@ def make_plan(
         search,
         meshes=meshes,
         decided=decided,
+        given_costs=costs,
     )
-    if costs is not None:
-        plan.__dict__["costs"] = costs
-    return plan

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from shardwright.apply import spec
+from shardwright.plan.facts import own_lines
 from shardwright.plan.file import as_written
-from shardwright.plan.known import common_names
-from shardwright.plan.own import own_lines
-from shardwright.plan.present import unsure
+from shardwright.plan.plan_text import unsure
+from shardwright.plan.strategy_names import common_names
 from shardwright.space import Decision, Whole
 from shardwright.space.state import Sharding
 

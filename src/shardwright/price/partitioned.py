@@ -8,11 +8,11 @@ from functools import cached_property
 
 from shardwright.ir.kinds import MANUAL
 from shardwright.ir.program import Op, Program, Source, Value
-from shardwright.price.assign import Assigner, Assignment, Problem, candidates, spread
+from shardwright.price.assign import Assigner, Assignment, Problem
 from shardwright.price.collectives import Move, reshard
 from shardwright.price.shardings import Bounds, Places, bounds_of, shard_values
 from shardwright.price.uneven import moved_padding, padding
-from shardwright.price.weights import Prices
+from shardwright.price.ways import Prices, candidates, spread
 from shardwright.request import MeshShape
 from shardwright.space.state import Entry, Sharding, State, without
 

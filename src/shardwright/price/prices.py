@@ -11,8 +11,7 @@ from shardwright.compiler import Compiler
 from shardwright.compiler.moving import LOOPED_PRODUCTS, ROUNDED, WHOLE_SLICES
 from shardwright.devices import AxisLink, Device, Part, axis_parts, joined
 from shardwright.ir.program import Op, bits_of
-from shardwright.price.collectives import ALL_GATHER, ALL_TO_ALL, Move
-from shardwright.price.communication import collective_seconds
+from shardwright.price.collectives import ALL_GATHER, ALL_TO_ALL, Move, collective_seconds
 from shardwright.request import MeshShape
 
 

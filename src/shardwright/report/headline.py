@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardwright.analysis.present import human_bytes
-from shardwright.plan.known import common_names
-from shardwright.plan.present import kernels_text, own_text
+from shardwright.plan.plan_text import kernels_text, own_text
+from shardwright.plan.strategy_names import common_names
 from shardwright.price.collectives import local_bytes
-from shardwright.price.present import host_text
+from shardwright.price.estimate import host_text
 from shardwright.report.table import seconds_text
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardwright.analysis.present import human_bytes
-from shardwright.price.present import place
+from shardwright.price.estimate import place
 from shardwright.price.timeline import ARGUMENTS, COPIES, UNREDUCED, VALUES, Body, Timeline
 from shardwright.report.plot import Key, Plot, Spec, byte_unit, escaped
 

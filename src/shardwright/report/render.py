@@ -13,10 +13,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from shardwright import __version__
+from shardwright._version import __version__
 from shardwright.analysis.present import human_bytes
 from shardwright.compare import compare
-from shardwright.price.present import place
+from shardwright.price.estimate import place
 from shardwright.price.timeline import make_timeline
 from shardwright.report import tables
 from shardwright.report.bars import comparison_plot, kernels_plot, kinds_plot, lines_plot

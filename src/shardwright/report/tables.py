@@ -6,18 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from shardwright.advice import signed
 from shardwright.analysis.present import human_bytes
 from shardwright.apply import spec, spec_text
 from shardwright.compare import Comparison
+from shardwright.plan.words import signed
 from shardwright.price.collectives import local_bytes
-from shardwright.price.present import place
+from shardwright.price.estimate import place
 from shardwright.report.table import Cell, Table, count, duration, make_table, ratio, seconds_text, size, text
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan
-    from shardwright.verify.report import CompilerVerdict
+    from shardwright.plan.verdicts import CompilerVerdict
 
 
 def decisions_table(plan: Plan) -> Table:

@@ -13,6 +13,7 @@ from shardwright.analysis import Analysis
 from shardwright.price import Places
 from shardwright.price.uneven import splits
 from shardwright.request import MeshShape
+from shardwright.space.pinned import Kept
 from shardwright.space.roles import Roles
 from shardwright.space.state import AnyEntry, Entry
 
@@ -20,10 +21,6 @@ _MATTERS = 1e-3
 """Of the program's FLOPs, of the bytes of its tensors and of its arguments: below it in all three, a group is left
 out. What it could save is less than the cost model can tell."""
 _MOST_RESOLUTIONS = 8
-
-
-Kept = Mapping[str | tuple[str, int], str]
-"""Axes, and groups on an axis, that a search must not touch, and why."""
 
 
 @dataclass(frozen=True)

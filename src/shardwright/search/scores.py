@@ -60,7 +60,7 @@ class Scores:
         *,
         deadline: float = math.inf,
         any_fit: bool = False,
-        watch: Callable[[Scores], None] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.costs, self.order, self.pinned, self.limit_bytes = costs, order, pinned, max(limit_bytes, 1)
         self.started = time.perf_counter()
@@ -176,3 +176,7 @@ class Scores:
 
 def _size(found: Found) -> tuple[int, int, Lists]:
     return found.cost.peak_bytes, sum(map(len, found.lists)), found.lists
+
+
+Watch = Callable[[Scores], None]
+"""Called whenever a search has met a better state."""

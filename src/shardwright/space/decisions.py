@@ -4,47 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError, nearest
 from shardwright.ir.program import Program
-from shardwright.request import MeshShape
+from shardwright.request import Decision, MeshShape, Whole
 from shardwright.space.carried import carried_results
 from shardwright.space.state import AnyEntry, Entry, KeepWhole, State
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Shard a dimension, and all that is sharded with it, over an axis, after the decisions before it on that axis.
-
-    ``dimension`` is a group's name, or any dimension of an argument that belongs to it (``"params.w1[1]"``). ``sides``
-    says which side is taken in each of the group's conflicts; those not said are 0. Tensors that have the dimension
-    ``unless`` as well are left to the decisions after it.
-    """
-
-    axis: str
-    dimension: str
-    sides: tuple[int, ...] = ()
-    unless: str = ""
-
-    def __str__(self) -> str:
-        sides = f" (side{'s' * (len(self.sides) > 1)} {', '.join(map(str, self.sides))})" if any(self.sides) else ""
-        unless = f", but not beside {self.unless}" if self.unless else ""
-        return f"{self.axis}: {self.dimension}{sides}{unless}"
-
-
-@dataclass(frozen=True)
-class Whole:
-    """Keep an argument, by its path, a prefix of it or a glob, whole on an axis, with all that is only cast from it."""
-
-    axis: str
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.axis}: {self.path} stays whole"
-
 
 Decisions = Sequence[Decision | Whole]
 

@@ -20,7 +20,7 @@ from jax import export
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from shardwright.plan.mesh import arranged
+from shardwright.plan.placement import arranged
 
 _MEMORY = ("argument", "output", "alias", "temp", "generated_code")
 

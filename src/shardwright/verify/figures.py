@@ -12,13 +12,12 @@ from shardwright.compiler.invoking import CYCLES, REFUSES, STANDS_IN
 from shardwright.compiler.offloading import HOST_COUNTED
 from shardwright.devices import AxisLink, Part, axis_links, axis_parts, joined
 from shardwright.devices.targets import Target
-from shardwright.price.collectives import PERMUTE
-from shardwright.price.communication import collective_seconds
+from shardwright.plan.verdicts import CompiledCollective
+from shardwright.price.collectives import PERMUTE, collective_seconds
 from shardwright.verify.groups import Span, permuted_span, span
 from shardwright.verify.hlo import HloModule
 from shardwright.verify.hlo_totals import HloCollective, HloTotals, hlo_totals
 from shardwright.verify.hlo_transfers import HloTransfers, replay_transfers
-from shardwright.verify.report import CompiledCollective
 
 
 def program_figures(

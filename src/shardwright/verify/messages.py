@@ -8,6 +8,7 @@ import signal
 from dataclasses import dataclass
 
 from shardwright.ir.program import Source
+from shardwright.plan.verdicts import Involuntary
 from shardwright.verify.hlo import bytes_of, source_in
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -47,25 +48,6 @@ class Shortage:
 
     needed_bytes: int | None
     limit_bytes: int | None
-
-
-@dataclass(frozen=True)
-class Involuntary:
-    """A resharding for which XLA's partitioner gathered the whole tensor on every device.
-
-    ``have`` and ``want`` are the shardings as XLA writes them, ``operation`` the instruction, ``shape`` and ``bytes``
-    those of the whole tensor.
-    """
-
-    have: str
-    want: str
-    operation: str
-    shape: str
-    bytes: float
-    source: Source
-
-    def __str__(self) -> str:
-        return f"{self.shape} at {self.source}: from {self.have} to {self.want}"
 
 
 def shortage(message: str) -> Shortage | None:

@@ -12,11 +12,11 @@ from shardwright._children import child_environment, child_folder, run_child
 from shardwright.apply import export_plain
 from shardwright.errors import PlanError
 from shardwright.ir.program import Program
+from shardwright.plan.verdicts import Verdict
 from shardwright.space.carried import carried_results
 from shardwright.verify.agreement import epsilon
 from shardwright.verify.compile import flattened, number_widths
 from shardwright.verify.messages import last_words
-from shardwright.verify.report import Verdict
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

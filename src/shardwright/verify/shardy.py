@@ -16,10 +16,10 @@ from shardwright.ir.build import functions_of
 from shardwright.ir.collective_ops import axes_of, is_collective
 from shardwright.ir.program import Source, bits_of
 from shardwright.ir.sources import Sources
+from shardwright.plan.verdicts import Verdict
 from shardwright.price import Partitioned
 from shardwright.price.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER, own_move
 from shardwright.request import MeshShape
-from shardwright.verify.report import Verdict
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

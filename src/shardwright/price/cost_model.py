@@ -1,0 +1,250 @@
+"""What a state costs: seconds and bytes, by looking only at what has changed since the last state.
+
+What a class of kernels or values costs in a state depends on nothing but the entries of the state's lists that it sees.
+Classes that see the same are a *family* (``price/units.py``), and each family remembers its price for every such part
+of a state that it has met. The price of a state is then one look-up for each family; of a state that differs from the
+last one by a decision, one for each family that sees the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from shardwright._memo import Numbers
+from shardwright.devices import Device
+from shardwright.price.assign import Assigner, Assignment
+from shardwright.price.buffers import Buffer
+from shardwright.price.class_prices import KernelWorks, OpPrices, Projections, Tensors, View, WorkBySplit
+from shardwright.price.collectives import Move
+from shardwright.price.partitioned import Partitioned, partition_program, partition_values
+from shardwright.price.prices import DevicePrices
+from shardwright.price.program_classes import Classes, Points, find_points
+from shardwright.price.shardings import Places
+from shardwright.price.transfers import all_and_exposed
+from shardwright.price.units import (
+    Family,
+    FamilyPart,
+    Rows,
+    Units,
+    added_beside,
+    find_families,
+    most_on_host,
+    total_rows,
+)
+from shardwright.request import MeshShape
+from shardwright.space.state import Lists, Sharding, State, Subject
+
+_MOST_KEPT_ROWS = 2**27
+"""Numbers, eight bytes each, that may be remembered before all are forgotten."""
+
+
+class Cost(NamedTuple):
+    """The cost of a state: seconds of a step, bytes of a device.
+
+    ``peak_bytes`` is the most that a device holds at any point, ``host_bytes`` the most that it has on its host,
+    ``host_over_bytes`` what that is more than there is. ``transfer_seconds`` are those of moves between the two,
+    ``exposed_transfer_seconds`` those of them that no compute hides.
+    """
+
+    compute_seconds: float
+    comm_seconds: float
+    peak_bytes: int
+    host_bytes: int = 0
+    host_over_bytes: int = 0
+    transfer_seconds: float = 0.0
+    exposed_transfer_seconds: float = 0.0
+
+    @property
+    def step_seconds(self) -> float:
+        """Compute, communication and transfers that are not hidden, one after the other."""
+        return self.compute_seconds + self.comm_seconds + self.exposed_transfer_seconds
+
+    def over_bytes(self, limit_bytes: int) -> int:
+        """What is more than a device may hold, and more than there is of its host; 0 where both fit."""
+        return max(self.peak_bytes - limit_bytes, 0) + self.host_over_bytes
+
+
+class CostModel:
+    """Costs of states of one program on one mesh of devices. ``evaluate`` is the fast way in.
+
+    An ``assigner`` that has seen the same classes of ops on this mesh need not weigh them again. ``like`` prices the
+    same program on another mesh: what does not depend on the mesh is taken from it. ``freed`` are values whose
+    shardings in the program do not count.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        mesh: MeshShape,
+        device: Device,
+        whole: tuple[frozenset[int], ...] = (),
+        fixed: Sequence[Sharding] | None = None,
+        assigner: Assigner | None = None,
+        like: CostModel | None = None,
+        freed: frozenset[int] = frozenset(),
+    ) -> None:
+        self.mesh, self.device, self.whole = mesh, device, whole
+        if like is not None and (
+            like.whole != whole or like.device.compiler is not device.compiler or fixed is not None
+        ):
+            like = None
+        self.classes: Classes = (
+            like.classes if like is not None else Classes(places, whole, device.compiler, fixed, freed)
+        )
+        self.points: Points = find_points(self.classes) if like is None else like.points
+        self.at = self.points.at
+        self.prices = DevicePrices.of(device, mesh)
+        self.assigner = assigner or Assigner(mesh, self.prices, as_they_lie=places.analysis.program.typed)
+        # Into how many parts each factor is split says what is left to do, on any mesh of the same device.
+        self._work: WorkBySplit = like._work if like is not None and like.device == device else {}
+        self._make_units()
+        self.priced_units = 0
+        """How many prices of classes have been asked of families that had to look: what the time of evaluations goes
+        by, on any machine."""
+        self._start()
+
+    def _make_units(self) -> None:
+        classes = self.classes
+        sets: Numbers[frozenset[Subject]] = Numbers()
+        value_sets = [sets[groups] for groups in classes.groups_of_values]
+        op_sets = [sets[groups] for groups in classes.groups_of_ops]
+        self.tensors = Tensors(classes.values.keys, value_sets, self.mesh, self.device.tile)
+        self.ops = OpPrices(classes, op_sets, self.tensors, self.device, self.assigner, self._work)
+        self.kernels = KernelWorks(classes, self.ops)
+        self.units = Units(classes, self.points, self.tensors, self.ops, self.kernels, self.prices)
+        self.families: list[Family] = find_families(self.units.all(), sets)
+        self._projections = Projections(sets.things)
+        self.uses_host = bool(classes.program.on_host)
+        """Whether anything lies in the host's memory."""
+
+    def _start(self) -> None:
+        """In the state without decisions."""
+        self._kept_rows = 0
+        self._view = self.view(((),) * len(self.mesh.sizes))
+        self._parts = [family.add_up(self._view) for family in self.families]
+        self._rows = total_rows(self._parts, len(self.at))
+
+    # The fast way.
+
+    def evaluate(self, state: State) -> Cost:
+        """The cost of a state."""
+        if state.lists != self._view.lists:
+            self._move_to(state.lists)
+        return self._cost(self._parts, int(self._rows.max()))
+
+    def evaluate_shardings(self, shardings: Sequence[Sharding]) -> Cost:
+        """The cost of any shardings, one for each class of values, whether or not a state leads to them.
+
+        An op may then use every axis on every factor that the axis divides. Slower than ``evaluate``.
+        """
+        return self.price(self._view.of_shardings(shardings))
+
+    def price(self, view: View) -> Cost:
+        """The cost of a state, or of shardings, whatever was looked at before."""
+        parts = [family.add_up(view) for family in self.families]
+        return self._cost(parts, int(total_rows(parts, len(self.at)).max(initial=0)))
+
+    def _cost(self, parts: Sequence[FamilyPart], peak_bytes: int) -> Cost:
+        compute = comm = 0.0
+        for part in parts:
+            compute += part.compute_seconds
+            comm += part.comm_seconds
+        if not self.uses_host:
+            return Cost(compute, comm, peak_bytes)
+        host, limit = most_on_host(parts), self.device.host_memory_bytes
+        over = max(host - limit, 0) if limit else 0
+        return Cost(
+            compute, comm, peak_bytes, host, over, *all_and_exposed(added_beside(parts), self.units.transfers.places)
+        )
+
+    @classmethod
+    def of_shardings(cls, places: Places, mesh: MeshShape, device: Device, shardings: Sequence[Sharding]) -> Cost:
+        """The cost of any shardings, one for each value of the program."""
+        model = cls(places, mesh, device, fixed=shardings)
+        return model.evaluate_shardings([c.fixed or () for c in model.classes.values.keys])
+
+    def rows(self, lists: Lists) -> Rows:
+        """Bytes at each point in a state."""
+        if lists != self._view.lists:
+            self._move_to(lists)
+        return self._rows.copy()
+
+    def _move_to(self, lists: Lists) -> None:
+        before, view, points = self._view.seen, self.view(lists), len(self.at)
+        for f, family in enumerate(self.families):
+            seen = view.seen[family.number]
+            if seen == before[family.number]:
+                continue
+            part = family.known.get(seen)  # the loop that a search spends its time in
+            if part is None:
+                part = family.known[seen] = family.add_up(view)
+                self.priced_units += len(family.units)
+                self._kept_rows += points
+            old = self._parts[f]
+            if part is not old:
+                if part.rows is not None:
+                    self._rows += part.rows
+                if old.rows is not None:
+                    self._rows -= old.rows
+                self._parts[f] = part
+        self._view = view
+        if self._kept_rows + self._projections.remembered > _MOST_KEPT_ROWS:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Give back the memory of prices that may never be asked for again."""
+        for family in self.families:
+            family.forget()
+        self._projections.forget()
+        self._kept_rows = 0
+
+    def partitioned(self, state: State) -> Partitioned:
+        """The program in a state, class by class: as ``partition_program`` would make it op by op, and far sooner."""
+        classes, view, places = self.classes, self.view(state.lists), self.classes.places
+        if state.whole != self.whole:
+            return partition_program(places, self.mesh, state, self.prices, self.assigner)
+        of_class = [self.sharding(c, view) for c in range(len(classes.values.keys))]
+        values = tuple([of_class[c] for c in classes.of_value])
+        known: dict[int, Assignment] = {}
+        for o, (op, short) in enumerate(zip(places.analysis.program.ops, classes.program.ops, strict=True)):
+            if op.rule.tensors and op.kind == short.kind and op.operands == short.operands:
+                known[o] = self.assignment(classes.of_op[o], view)
+        return partition_values(places, self.mesh, state, values, self.assigner, known)
+
+    # What classes are and cost.
+
+    def view(self, lists: Lists) -> View:
+        """A state as classes see it."""
+        return self._projections.view(lists)
+
+    def sharding(self, value_class: int, view: View) -> Sharding:
+        """The sharding of the values of a class."""
+        return self.tensors.sharding(value_class, view)
+
+    def assignment(self, op_class: int, view: View) -> Assignment:
+        """How the ops of a class run."""
+        return self.ops.price(op_class, view).assignment
+
+    def bytes_in(self, value_class: int, sharding: Sharding) -> float:
+        """The bytes of one device's part of a value."""
+        return self.tensors.bytes_in(value_class, sharding)
+
+    def value_bytes(self, v: int, view: View) -> int:
+        """The bytes of one device's part of a value in a state."""
+        c = self.classes.of_value[v]
+        return int(self.bytes_in(c, self.sharding(c, view)))
+
+    def buffer_bytes(self, buffer: Buffer, view: View) -> int:
+        """The bytes of a buffer in a state."""
+        c = self.classes.of_value[buffer.value]
+        return int(self.tensors.held_bytes(c, self.sharding(c, view), buffer.form))
+
+    def held_bytes(self, state: State) -> int:
+        """The bytes of a device that hold arguments, all the time."""
+        view = self.view(state.lists)
+        return sum(self.value_bytes(v, view) for v in self.classes.buffers.held)
+
+    def moves_seconds(self, moves: Iterable[Move]) -> float:
+        """The seconds of collectives, one after the other."""
+        return self.units.moves_seconds(moves)
