@@ -70,8 +70,8 @@ class _Finish:
             old.unused_arguments,
             old.results,
             old.own_mesh,
+            told_shape_classes={**old.shape_classes, **draft.classes},
         )
-        program.__dict__["shape_classes"] = {**old.shape_classes, **draft.classes}
         pairs = {new: found for new, v in enumerate(self.value_origin) if (found := draft.pairs(v))}
         return ChangedPlaces(
             draft.places,

@@ -96,7 +96,7 @@ def _cudnn(name: str, rule: str, *, backward: bool) -> Behaviour[Attention]:
             "test_cudnn.py::test_sequences_and_heads_are_factors_forward_and_backward",
             "test_cudnn.py::test_a_training_step_calls_cudnn_on_local_arrays_and_gathers_nothing",
         ),
-        where=("ir.attention_rules.attention_rule",),
+        where=("ir.own_rules.attention_rule",),
     )
 
 

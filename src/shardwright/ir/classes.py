@@ -20,7 +20,6 @@ from shardwright.compiler.miscompiled import Site, forbid
 from shardwright.compiler.partitioner import COMPUTED_WHOLE, CUDNN_ATTENTION
 from shardwright.errors import RuleError
 from shardwright.ir import collective_ops, own_rules, rules
-from shardwright.ir.attention_rules import attention_rule
 from shardwright.ir.flops import Window, convolution_flops, dot_flops
 from shardwright.ir.given import manual_axes
 from shardwright.ir.kernel_rules import kernel_rule, split_by_user
@@ -184,7 +183,7 @@ class Classes:
             return kernel_rule(*kernel)
         shapes = operands + results
         if function is not None and function.name in CUDNN_ATTENTION:
-            return attention_rule(function, operands, results)
+            return own_rules.attention_rule(function, operands, results)
         if given is not None:
             rule = rules.from_shardy(given, _jax.sdy, shapes)
             cut = _CUTS.get(name)

@@ -1,7 +1,10 @@
 """What the parts of a program are, read off its structure: the batch, the sequence, weights, experts, image height.
 
-Nothing here looks at names. An argument is a weight if it has no batch; the batch is what nearly all of the arithmetic
-runs over without ever meeting itself.
+An argument is a weight if it has no batch; the batch is what nearly all of the arithmetic runs over without ever
+meeting itself. No name means anything here: ``w`` and ``x`` are as good as ``params`` and ``batch``. Names are compared
+with one another in one place: where several dimensions could be the batch, one is preferred that the state carried from
+step to step lacks, and what is carried is told by arguments and results of one type whose paths end alike
+(``carried_results``).
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ class Roles:
     """Roles of groups and arguments of an analysed program; groups are given by number."""
 
     analysis: Analysis
+    told_batch: int | None = None
+    """The batch, if the user named it."""
 
     def groups_of_value(self, value: int) -> tuple[int, ...]:
         """The group of each dimension of a value, -1 where there is none."""
@@ -44,6 +49,8 @@ class Roles:
         that the state carried from step to step lacks, then one that the results have, then the one that the fewest
         arguments have: weights share their dimensions, inputs do not.
         """
+        if self.told_batch is not None:
+            return self.told_batch
         described = self.analysis.descriptions
         attached = [g for g, d in enumerate(described) if d.arguments and d.flops]
         if not attached:
