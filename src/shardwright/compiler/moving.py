@@ -13,10 +13,10 @@ COMBINED = structural(
     ops=("all_reduce",),
     evidence="A U-Net under data parallelism, v5e, libtpu of jax 0.10.2: two all-reduces were left of 109.",
     tests=(
-        "test_outlook.py::test_gradients_share_a_latency_and_activations_do_not",
-        "test_outlook.py::test_data_parallelism_pays_one_latency_for_all_gradients",
+        "test_move_terms.py::test_gradients_share_a_latency_and_activations_do_not",
+        "test_move_terms.py::test_data_parallelism_pays_one_latency_for_all_gradients",
     ),
-    where=("ir.outlook.find_outlooks",),
+    where=("ir.move_terms.find_move_terms",),
 )
 
 NARROWED = structural(
@@ -26,10 +26,10 @@ NARROWED = structural(
     evidence="libtpu of jax 0.10.2, v5e, and Shardy's own program: collectives of bf16 behind sums in f32 that are "
     "only used in bf16.",
     tests=(
-        "test_outlook.py::test_a_tensor_is_moved_once_it_is_narrower",
-        "test_outlook.py::test_no_narrowing_where_the_wide_tensor_is_used_too",
+        "test_move_terms.py::test_a_tensor_is_moved_once_it_is_narrower",
+        "test_move_terms.py::test_no_narrowing_where_the_wide_tensor_is_used_too",
     ),
-    where=("ir.outlook.narrowed_by",),
+    where=("ir.move_terms.narrowed_by",),
 )
 
 ROUNDED = Behaviour(
@@ -42,8 +42,8 @@ ROUNDED = Behaviour(
     ops=("dot", "dot_general"),
     evidence="The all-gathers of an MLP's f32 weights are of bf16, v5e, libtpu of jax 0.10.2.",
     tests=(
-        "test_outlook.py::test_tpus_round_the_operands_of_products_before_they_move_them",
-        "test_outlook.py::test_a_product_says_whether_its_operands_may_be_rounded",
+        "test_move_terms.py::test_tpus_round_the_operands_of_products_before_they_move_them",
+        "test_move_terms.py::test_a_product_says_whether_its_operands_may_be_rounded",
     ),
     where=("price.prices.DevicePrices.rounding",),
 )
@@ -70,7 +70,7 @@ LOOPED_PRODUCTS = Behaviour(
     "0.70 without; 0.90 for a bf16[2048,8192] of 65,536 rows, 0.70 without. Products of 0.2 ms were seen to be made "
     "loops; with a price on it for a decoding step's products, of tens of microseconds, plans got worse by the "
     "compiler.",
-    tests=("test_outlook.py::test_scattering_partial_sums_takes_the_product_apart_on_tpus",),
+    tests=("test_move_terms.py::test_scattering_partial_sums_takes_the_product_apart_on_tpus",),
     where=("price.prices.DevicePrices.loop_seconds",),
 )
 
@@ -81,8 +81,8 @@ SCATTERED_SUMS = structural(
     ops=("scatter",),
     evidence="Graph networks split by edges, v5e, libtpu of jax 0.10.2: sums over edges are reduced before a device "
     "takes its part.",
-    tests=("test_outlook.py::test_sums_over_edges_are_reduced_whole",),
-    where=("ir.outlook.find_outlooks",),
+    tests=("test_move_terms.py::test_sums_over_edges_are_reduced_whole",),
+    where=("ir.move_terms.find_move_terms",),
 )
 
 LATE_SCATTERING = everywhere(
@@ -130,8 +130,8 @@ WHOLE_SLICES = Behaviour(
     "and 4x4x4. Scattered, over all devices of v5e 2x2, 2x4 and 4x8, of v6e 2x4 and of v5p 2x2x1; and over some: 4 of "
     "v5e 4x4, 8 of 4x4 and of 8x8, 16 of 16x16, 4 of v6e 4x4, 4 and 16 of v5p 4x4x4.",
     tests=(
-        "test_outlook.py::test_sums_over_every_device_of_a_square_or_a_cuboid_are_reduced_whole",
-        "test_outlook.py::test_a_sum_that_is_reduced_whole_costs_twice_what_scattering_it_does",
+        "test_move_terms.py::test_sums_over_every_device_of_a_square_or_a_cuboid_are_reduced_whole",
+        "test_move_terms.py::test_a_sum_that_is_reduced_whole_costs_twice_what_scattering_it_does",
     ),
     where=("price.prices.DevicePrices.reduces_whole",),
 )
@@ -143,8 +143,8 @@ ADDED_UP = structural(
     ops=("add",),
     evidence="The backward pass of a Megatron layer, v5e, libtpu of jax 0.10.2: of the three all-reduces behind "
     "queries, keys and values one is left.",
-    tests=("test_outlook.py::test_sums_that_are_added_up_are_reduced_once",),
-    where=("ir.outlook.find_outlooks",),
+    tests=("test_move_terms.py::test_sums_that_are_added_up_are_reduced_once",),
+    where=("ir.move_terms.find_move_terms",),
 )
 
 RECORDS = (

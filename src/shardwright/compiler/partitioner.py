@@ -58,8 +58,8 @@ KEPT_WHOLE = structural(
     evidence="It is what a plan tells the compiler; the bytes that plans imply are those of Shardy's program within "
     "10% for 112 of 117 plans, jax 0.10.2 (docs/benchmarks/obeyed.md).",
     tests=(
-        "test_outlook.py::test_a_gradient_stays_whole_with_its_weight",
-        "test_outlook.py::test_an_update_by_an_optimizers_state_does_not_stay_whole_with_the_weight",
+        "test_move_terms.py::test_a_gradient_stays_whole_with_its_weight",
+        "test_move_terms.py::test_an_update_by_an_optimizers_state_does_not_stay_whole_with_the_weight",
     ),
     where=("price.kept.stays_whole",),
 )

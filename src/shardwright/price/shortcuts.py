@@ -27,7 +27,7 @@ def with_shortcuts(program: Program) -> Program:
         ops[o] = Op("constant", (), op.results, _NOTHING, op.region, op.source, number)
     # What was decided for the program as it is written stands.
     classes = {**program.shape_classes, **{-1 - n: -1 - n for n in numbers.values()}}
-    return replace(program, ops=tuple(ops), told_outlooks=program.outlooks, told_shape_classes=classes)
+    return replace(program, ops=tuple(ops), told_move_terms=program.move_terms, told_shape_classes=classes)
 
 
 def _find_pieces(program: Program) -> dict[int, int]:
