@@ -14,7 +14,16 @@ from typing import NamedTuple
 
 from shardwright.compiler.layouts import ROWS
 from shardwright.compiler.offloading import PIPELINED
-from shardwright.ir.kinds import ADDS_DIMENSIONS, BRANCHES, CONSTRAINT, IN_PLACE, INDEXED, MANUAL, VIEWS
+from shardwright.ir.kinds import (
+    ADDS_DIMENSIONS,
+    BRANCHES,
+    CONSTRAINT,
+    IN_PLACE,
+    INDEXED,
+    MANUAL,
+    READS_OUT_OF_PLACE,
+    VIEWS,
+)
 from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.ir.program import Op, Program, bits_of, is_elementwise
 from shardwright.price.gathered import TABLE, Laid, taken_apart
@@ -273,7 +282,7 @@ class _Sharing:
         if len(op.results) != 1 or not self.kernels.stored[op.results[0]] or op.flops or op.regions:
             return
         value = program.values[op.results[0]]
-        if op.kind in ("reduce", "gather", "sort", "custom_call", "concatenate", "pad", "broadcast_in_dim"):
+        if op.kind in READS_OUT_OF_PLACE:
             return
         for v in op.operands:
             other = program.values[v]

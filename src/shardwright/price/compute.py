@@ -16,6 +16,7 @@ from shardwright.compiler import Compiler
 from shardwright.compiler.ragged import RAGGED_MATRICES, RAGGED_ROWS, RaggedWork
 from shardwright.devices import Device, KernelCosts
 from shardwright.ir.kinds import (
+    ALONE,
     COLLECTIVES,
     CONSTRAINT,
     EXPENSIVE,
@@ -31,7 +32,7 @@ from shardwright.ir.rules import Rule
 from shardwright.price.layout import padded
 from shardwright.request import MeshShape
 
-_MOVING = MOVES_DATA | IN_PLACE | COLLECTIVES | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
+_MOVING = MOVES_DATA | IN_PLACE | ALONE | {"gather", "optimization_barrier"}
 """Ops that the vector unit has no part in, or a small one."""
 
 

@@ -14,7 +14,7 @@ from functools import reduce
 
 from shardwright.compiler import Compiler
 from shardwright.compiler.fusing import COPIED_SLICES, EPILOGUES, OPERANDS_INSIDE, RECOMPUTED, Recomputing
-from shardwright.ir.kinds import COLLECTIVES, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
+from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, is_elementwise
 
@@ -93,8 +93,7 @@ def _fused(program: Program) -> list[bool]:
         if op.signature not in known:
             scales = op.kind in PRODUCTS and not op.flops
             known[op.signature] = op.kind in MOVES_DATA or scales or (bool(op.operands) and is_elementwise(program, op))
-    alone = COLLECTIVES | {"custom_call", "rng_bit_generator"}
-    return [known[op.signature] and op.kind not in alone for op in program.ops]
+    return [known[op.signature] and op.kind not in ALONE for op in program.ops]
 
 
 def _must_be_stored(program: Program, fused: Sequence[bool], compiler: Compiler) -> list[bool]:
