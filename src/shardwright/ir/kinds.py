@@ -61,4 +61,4 @@ COLLECTIVES = frozenset(
 ALONE = COLLECTIVES | {"custom_call", "rng_bit_generator"}
 """Ops that are kernels of their own, whatever stands beside them."""
 READS_OUT_OF_PLACE = frozenset({"broadcast_in_dim", "concatenate", "custom_call", "gather", "pad", "reduce", "sort"})
-"""Ops that read an entry after they have written over its place, and so never write over an operand."""
+"""Ops that do not write over an operand: an entry that they read and the one that they write have other places."""
