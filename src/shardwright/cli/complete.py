@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from shardwright.devices import PRESETS
+from shardwright.devices.targets import target_beginnings
 from shardwright.models import MODELS, Model
 from shardwright.request.mesh import AXES
 from shardwright.space import TACTICS
@@ -50,9 +51,8 @@ def pins(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[st
 
 def checks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
     """What a plan can be verified on; for compilers, up to the number of devices."""
-    compilers = [f"{d.platform}:{d.name.removeprefix('tpu-')}:" for d in PRESETS.values() if d.platform != "cpu"]
     known = [CompletionItem(name, help=text) for name, text in _CHECKS.items()]
-    known += [CompletionItem(name) for name in ("cpu", *compilers)]
+    known += [CompletionItem(name) for name in target_beginnings()]
     return [item for item in known if item.value.startswith(incomplete)]
 
 
