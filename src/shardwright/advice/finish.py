@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from shardwright.advice.draft import Draft
 from shardwright.ir.program import Loop, Op, Program, Region, Value
-from shardwright.price.shardings import Pair, Places
+from shardwright.price import Cost, CostModel
+from shardwright.price.collectives import local_bytes
+from shardwright.price.shardings import Pair, Places, shard_value
+from shardwright.space.state import State
 
 
 def finish(draft: Draft) -> ChangedPlaces:
@@ -42,6 +46,18 @@ class ChangedPlaces(Places):
         return self._known_pairs.get(value, ())
 
 
+@dataclass(frozen=True)
+class _ChangedProgram(Program):
+    """A program whose classes of shapes are those of the program that it was made from, and a few more."""
+
+    known_classes: Mapping[int, int] = field(default_factory=dict)
+
+    @cached_property
+    def shape_classes(self) -> Mapping[int, int]:
+        """As they are known."""
+        return self.known_classes
+
+
 class _Finish:
     """Finds what is needed, then writes it down in order under new numbers."""
 
@@ -60,7 +76,7 @@ class _Finish:
         draft, old = self.draft, self.draft.program
         self._find_needed()
         self._region(0, -1)
-        program = Program(
+        program = _ChangedProgram(
             old.name,
             tuple(self.values),
             tuple(self.ops),
@@ -70,8 +86,8 @@ class _Finish:
             old.unused_arguments,
             old.results,
             old.own_mesh,
+            known_classes={**old.shape_classes, **draft.classes},
         )
-        program.__dict__["shape_classes"] = {**old.shape_classes, **draft.classes}
         pairs = {new: found for new, v in enumerate(self.value_origin) if (found := draft.pairs(v))}
         return ChangedPlaces(
             draft.places,
@@ -179,3 +195,29 @@ class _Finish:
             self.loops.append(replace(self.trips[original], op=number))
         regions = tuple([self._region(r, number, keep if loop else None) for r in op.regions])
         self.ops[number] = self.ops[number]._replace(regions=regions)
+
+
+def price(model: CostModel, places: ChangedPlaces, state: State) -> Cost:
+    """What a changed program costs in a state of the model's program, with what the model has weighed already."""
+    whole = tuple([frozenset([places.numbers[v] for v in values if v in places.numbers]) for values in state.whole])
+    once = _Once(places, model.mesh, model.device, whole, assigner=model.assigner)
+    return once.price(once.view(state.lists))
+
+
+def least_bytes(model: CostModel, draft: Draft, state: State) -> float:
+    """What a draft needs at least: its new stacks and the arguments, which are there at the same time."""
+    mesh, values = model.mesh, draft.values
+    view = model.view(state.lists)
+    of_value = model.classes.of_value
+    held = sum(model.bytes_in(of_value[v], model.sharding(of_value[v], view)) for v in model.classes.buffers.held)
+    for v in draft.stacks:
+        sharding = shard_value(values[v].shape, draft.groups(v), draft.pairs(v), (), mesh, state.lists)
+        held += local_bytes(values[v].bytes, sharding, mesh)
+    return held
+
+
+class _Once(CostModel):
+    """Prices no state before it is asked to."""
+
+    def _start(self) -> None:
+        pass

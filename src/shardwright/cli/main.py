@@ -9,16 +9,21 @@ from typing import Any, NoReturn
 import click
 
 import shardwright
-from shardwright.cli.analyse import analyse
-from shardwright.cli.compare import compare
 from shardwright.cli.completions import completions
-from shardwright.cli.devices import devices
-from shardwright.cli.exits import DOES_NOT_FIT, INTERRUPTED, MISTAKE, NOBODY_READS
-from shardwright.cli.fit import fit
-from shardwright.cli.models import models
-from shardwright.cli.plan import plan
-from shardwright.cli.process import Terminated, interrupted, run_process, say
-from shardwright.cli.verify import verify
+from shardwright.cli.fit_command import fit
+from shardwright.cli.inventory import analyse, devices, models
+from shardwright.cli.plan_command import compare, plan
+from shardwright.cli.process import (
+    DOES_NOT_FIT,
+    INTERRUPTED,
+    MISTAKE,
+    NOBODY_READS,
+    Terminated,
+    interrupted,
+    run_process,
+    say,
+)
+from shardwright.cli.verify_command import verify
 from shardwright.errors import InfeasibleError, ShardwrightError
 
 
