@@ -31,10 +31,11 @@ WHY = """What stays whole, in classes:
 
 - Kernels that work with the number of a step: masks by position (flash attention along its sequence, the keys of splash
   attention's `dkv`), counters (`threefry`, `philox`). A part of the grid would have to be told where it begins.
-- Results that are no sums: attention over its keys, where each step rescales what came before; the inner dimension of
-  megablox, whose last step mixes the sum with what was there.
-- Sums that are rounded at the end (`matmul` to bfloat16, `dq` and `dkv` of splash attention): parts would be rounded
-  one by one. To float32 they are split; splash attention's are so on jax 0.12, before which it adds up in a result.
+- Results that are no sums: attention over its keys, where each step rescales what came before; and `dkv` of splash
+  attention with grouped heads, whose results several heads write to.
+- `dq` and `dkv` of splash attention along what they add up, on jax 0.10.2: there they do so in a result that nobody
+  reads. On jax 0.12 it is scratch memory, and they are split; not so the kernel that makes both, of whose results some
+  are added up, and others not.
 - Paged attention: each step starts to copy the pages of the next, and notes in memory which buffer they go to, so that
   no step stands alone; which is the last sequence is a constant in its code. `shard_map` around the call is the way.
 - The tiles of megablox' groups: how many there are is known only when it runs.
@@ -154,8 +155,9 @@ def page(rows: Sequence[Row]) -> str:
         "",
         f"{n['kernels']} random small kernels on jax {versions}: grids of one to four indices; index maps that "
         "permute, repeat, offset, divide, reverse, choose or look up in prefetched scalars; blocks of one to three; "
-        "results that are set, added up, or kept in scratch memory; numbers of steps in the body; aliases; results "
-        "that nobody reads; some under `vmap`. Each derived factor was split in a plan, alone and with each other one, "
+        "results that are set, added up, or kept in scratch memory, from where sums are written rounded to bfloat16, "
+        "under a mask, or in branches that begin alike; numbers of steps in the body; aliases; results that nobody "
+        "reads; some under `vmap`. Each derived factor was split in a plan, alone and with each other one, "
         "and run in interpret mode on up to eight CPU devices. What can be split at all was found by trying: the "
         "kernel run on every part of the grid, with every array whole or in parts along any dimension.",
         "",
@@ -201,7 +203,8 @@ def shipped(rows: Sequence[Row]) -> list[str]:
         "| program | kernel | can be split by | stays whole |",
         "|---|---|---|---|",
     ]
-    for (program, kernel, number, split), of in found.items():
+    order = list(dict.fromkeys(program for program, *_ in found))
+    for (program, kernel, number, split), of in sorted(found.items(), key=lambda item: order.index(item[0][0])):
         name = f"`{kernel}`" if kernel else "in a `shard_map` of its own"
         name += f" ({number})" if number > 1 else ""
         only = "" if sorted(of) == versions else f", jax {' '.join(sorted(of))} only"

@@ -17,12 +17,12 @@ import jax
 import shardwright as sw
 from shardwright.devices import PRESETS
 from shardwright.fit.dimension import Dimension, find_dimension
+from shardwright.ir.kinds import CONTRACTIONS
 from shardwright.models import build
-from shardwright.price.kernels import CONTRACTIONS
-from shardwright.request import mesh_shape
+from shardwright.problem import Problem
+from shardwright.request import Budget, mesh_shape
 from shardwright.traced import Traced
 from shardwright.verify.compile import verify_compiled
-from shardwright.wish import Wish
 
 DEVICE = "tpu-v5e"
 NEAR = 0.1
@@ -51,7 +51,8 @@ def main(text: str) -> None:
     task = Task(**json.loads(text))
     fn, args, options = _program(task)
     traced = Traced.of(fn, args, options.pop("donate", ()), "tpu", None, None)
-    changed = find_dimension(traced, task.dimension) if task.dimension != [] else None
+    problem = Problem.of(traced, PRESETS[DEVICE], PRESETS[DEVICE].usable_bytes, (mesh_shape(task.mesh),))
+    changed = find_dimension(problem, task.dimension) if task.dimension != [] else None
     near: tuple[int, float] | None = None
     for part in task.parts:
         first = rounded(int(near[0] * part / near[1]), mesh_shape(task.mesh).devices) if near else None
@@ -83,9 +84,9 @@ def at_edge(task: Task, traced: Traced, changed: Dimension | None, part: float, 
         return traced.again(shapes=traced.resized(sizes))
 
     def plan_at(size: int | None) -> sw.Plan:
-        at = at_size(size)
-        costs, outcome = Wish(device, limit_bytes).search(at, shape, simulations=_SIMULATIONS)
-        return at.plan_of(shape, device, device.usable_bytes, outcome.simple, costs=costs, search=outcome.search)
+        at = Problem.of(at_size(size), device, device.usable_bytes, (shape,))
+        outcome = at.within(limit_bytes).search(Budget(simulations=_SIMULATIONS))
+        return at.plan(outcome.simple, search=outcome.search)
 
     if changed is None:  # smaller and smaller plans of the program as it is
         size, plan = None, plan_at(None)

@@ -21,7 +21,7 @@ _WORDS = {True: "fits", False: "too large", None: "nobody knows"}
 
 
 def kind(row: Row) -> str:
-    """As ``shardwright.price.margins`` tells kinds apart."""
+    """As ``shardwright.price.estimate`` tells kinds apart."""
     return FORWARD if not row["backward"] else LOOPED if row["looped"] >= 0.5 else UNROLLED
 
 

@@ -28,8 +28,8 @@ import jax
 
 import shardwright as sw
 from shardwright.devices import axis_links, find_device
-from shardwright.machine import find_machine
 from shardwright.models import build
+from shardwright.request.machine import find_machine
 
 
 @dataclass(frozen=True)

@@ -46,17 +46,17 @@ import jax
 
 import shardwright as sw
 from benchmarks.baselines import Baseline, automap, exhaustive, experts, integer_program
+from shardwright import request
 from shardwright._collector import collector_paused
 from shardwright.analysis import analyse_program
 from shardwright.devices import Device, find_device
 from shardwright.frontend.trace import Lowering, lower, lowering_platform, read
 from shardwright.models import build
-from shardwright.price import Cost, CostModel
+from shardwright.price import Cost
+from shardwright.problem import Problem
 from shardwright.request import MeshShape
 from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best
-from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
-from shardwright.space import describe
-from shardwright.space.state import State
+from shardwright.search import Outcome, Space, find_actions
 from shardwright.traced import Traced
 
 GIB = 2**30
@@ -161,21 +161,13 @@ class Setting:
 
     def __init__(self, traced: Traced, device: Device, mesh: MeshShape) -> None:
         self.traced, self.device, self.mesh = traced, device, mesh
-        self.whole, self.keepers = find_keepers(traced.analysis, ())
-        self.costs = CostModel(traced.places, mesh, device, self.whole)
+        self.problem = Problem.of(traced, device, device.usable_bytes, (mesh,))
+        self.whole, self.keepers = self.problem.start.state.whole, self.problem.start.keepers
+        self.costs = self.problem.costs
 
     def search(self, limit_bytes: int, seconds: float | None) -> Outcome:
         """The search of ``sw.partition`` without pins."""
-        start = State(((),) * len(self.mesh.sizes), self.whole)
-        return find_state(
-            self.traced.analysis,
-            self.costs,
-            start,
-            limit_bytes,
-            keepers=self.keepers,
-            few=FEW_EXPLICIT,
-            seconds=seconds,
-        )
+        return self.problem.within(limit_bytes).search(request.Budget(seconds), few=FEW_EXPLICIT)
 
     def space(self) -> Space:
         """What the search chooses from, for those who go through it another way."""
@@ -198,15 +190,7 @@ def plan(
     cost = outcome.cost
     with timed(seconds, "plan"):
         plans = {
-            state: traced.plan(
-                mesh,
-                device,
-                limit_bytes,
-                describe(traced.analysis, mesh, state),
-                state=state,
-                costs=setting.costs,
-                search=outcome.search,
-            )
+            state: setting.problem.within(limit_bytes).plan(state, search=outcome.search)
             for state in ((*close_to_best(setting.costs, outcome.few), outcome.simple) if outcome.few else ())
         }
         if plans:

@@ -27,7 +27,7 @@ from matplotlib.patches import Rectangle
 import shardwright as sw
 from shardwright.analysis.present import human_bytes
 from shardwright.models import build
-from shardwright.price.present import human_seconds
+from shardwright.price.estimate import human_seconds
 from shardwright.price.timeline import make_timeline
 
 FOLDER = Path(__file__).parent / "pictures"

@@ -7,15 +7,17 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
-from shardwright.devices import AxisLink
+from shardwright.devices import AxisLink, KernelCosts
 from shardwright.ir.program import Op
-from shardwright.price.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
-from shardwright.price.communication import collective_seconds
+from shardwright.price.collectives import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    PERMUTE,
+    REDUCE_SCATTER,
+    collective_seconds,
+)
 from shardwright.price.compute import (
-    CONTRACTION_MEMORY_EFFICIENCY,
-    LAUNCH_SECONDS,
-    MATRIX_EFFICIENCY,
-    MEMORY_EFFICIENCY,
     Work,
     contraction_factors,
     efficiency,
@@ -29,6 +31,7 @@ from shardwright.request import MeshShape
 
 GB = 1e9
 TILE = (8, 128)
+COSTS = KernelCosts()
 
 
 def link(rate: float = 10 * GB, shape: str = "ring", latency: float = 0.0, name: str = "ICI") -> AxisLink:
@@ -137,11 +140,11 @@ class TestCompute:
     """The roofline model: Williams, Waterman and Patterson, 2009."""
 
     def test_padding_of_the_matrix_unit(self):
-        assert efficiency(1024, 1024, 1024, 128) == 1.0
-        assert efficiency(1024, 64, 1024, 128) == 1.0  # the 1,024 rows are held instead, 64 columns stream
-        assert efficiency(1024, 1024, 64, 128) == 0.5  # the depth is padded in any case
-        assert efficiency(4, 1024, 1024, 128) == 0.5  # eight rows at a time
-        assert efficiency(64, 64, 128, 128) == 0.5
+        assert efficiency(1024, 1024, 1024, 128, 8) == 1.0
+        assert efficiency(1024, 64, 1024, 128, 8) == 1.0  # the 1,024 rows are held instead, 64 columns stream
+        assert efficiency(1024, 1024, 64, 128, 8) == 0.5  # the depth is padded in any case
+        assert efficiency(4, 1024, 1024, 128, 8) == 0.5  # eight rows at a time
+        assert efficiency(64, 64, 128, 128, 8) == 0.5
 
     def test_factors_of_a_product(self):
         op = dot(256, 512, 1024, batch=4)
@@ -152,7 +155,7 @@ class TestCompute:
         op, mesh = dot(256, 512, 1024), MeshShape(("x",), (4,))
         columns = contraction_factors(op.rule)[1][0]
         seconds = matrix_seconds(op, "bf16", (columns,), mesh, toy())
-        assert seconds == pytest.approx(2 * 256 * 512 * 256 / (100e12 * MATRIX_EFFICIENCY))
+        assert seconds == pytest.approx(2 * 256 * 512 * 256 / (100e12 * COSTS.matrix_efficiency))
 
     def test_the_type_sets_the_peak(self):
         op, mesh = dot(256, 512, 1024), MeshShape(("x",), (4,))
@@ -161,12 +164,12 @@ class TestCompute:
 
     def test_a_kernel_takes_as_long_as_its_slowest_part(self):
         device = toy(vector_ops_per_second=1e12)
-        memory = 8e9 / (100 * GB * MEMORY_EFFICIENCY)
-        assert kernel_seconds(Work(0.0, 1e10, 8e9), device) == pytest.approx(LAUNCH_SECONDS + memory)
-        memory = 8e9 / (100 * GB * CONTRACTION_MEMORY_EFFICIENCY)
-        assert kernel_seconds(Work(0.02, 1e10, 8e9), device) == pytest.approx(LAUNCH_SECONDS + memory)
-        assert kernel_seconds(Work(0.02, 5e12, 1e9), device) == pytest.approx(LAUNCH_SECONDS + 5.0)
-        assert kernel_seconds(Work(3.0, 1e10, 1e9), device) == pytest.approx(LAUNCH_SECONDS + 3.0)
+        memory = 8e9 / (100 * GB * COSTS.memory_efficiency)
+        assert kernel_seconds(Work(0.0, 1e10, 8e9), device) == pytest.approx(COSTS.launch_seconds + memory)
+        memory = 8e9 / (100 * GB * COSTS.contraction_memory_efficiency)
+        assert kernel_seconds(Work(0.02, 1e10, 8e9), device) == pytest.approx(COSTS.launch_seconds + memory)
+        assert kernel_seconds(Work(0.02, 5e12, 1e9), device) == pytest.approx(COSTS.launch_seconds + 5.0)
+        assert kernel_seconds(Work(3.0, 1e10, 1e9), device) == pytest.approx(COSTS.launch_seconds + 3.0)
 
     def test_slices_read_what_they_give_and_updates_write_what_they_get(self):
         def op_of(kind: str, fn: object, *shapes: tuple[int, ...]) -> Op:
@@ -182,5 +185,5 @@ class TestCompute:
         assert (sum(reads), writes) == (24.0, 16.0)
         add = op_of("add", lambda x, y: x + y, (100, 4), (100, 4))
         assert traffic(add, [1600.0, 1600.0], [1600.0]) == ((1600.0, 1600.0), 1600.0)
-        assert vector_ops(add, 400, 400) < vector_ops(op_of("exponential", jnp.exp, (100, 4)), 400, 400)
-        assert vector_ops(cut, 400, 8) == 0.0
+        assert vector_ops(add, 400, 400, COSTS) < vector_ops(op_of("exponential", jnp.exp, (100, 4)), 400, 400, COSTS)
+        assert vector_ops(cut, 400, 8, COSTS) == 0.0

@@ -30,7 +30,7 @@ from shardwright.devices import (
 from shardwright.devices.presets import cpu_device
 from shardwright.devices.targets import parse_target
 from shardwright.errors import DeviceError, ShardwrightError
-from shardwright.price.communication import collective_seconds
+from shardwright.price.collectives import collective_seconds
 
 GB, GIB = 1e9, 1024**3
 

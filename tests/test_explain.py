@@ -15,6 +15,7 @@ import shardwright as sw
 from programs import f32
 from shardwright.devices import find_device
 from shardwright.explain.reasons import dimension_reasons
+from shardwright.problem import Problem
 from shardwright.request import MeshShape
 from shardwright.traced import Traced
 from small import SMALL
@@ -182,7 +183,7 @@ def test_reasons_agree_with_the_shardings(name):
     random, device = Random(name), find_device("tpu-v5e")
     for mesh in ({"a": 2, "b": 3}, {"a": 4, "b": 4, "c": 2}):
         shape = MeshShape.of(mesh)
-        plan = traced.plan(shape, device, 2**34, some_decisions(traced.analysis, mesh, random))
+        plan = Problem.of(traced, device, 2**34, (shape,)).plan_of(some_decisions(traced.analysis, mesh, random))
         for argument in plan.analysis.program.arguments:
             axes = [d.axes for d in dimension_reasons(plan, argument)]
             sharding = plan.partitioned.values[argument.value]

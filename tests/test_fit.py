@@ -13,12 +13,11 @@ from programs import f32
 from shardwright.cli import main
 from shardwright.fit import judged
 from shardwright.fit.dimension import find_dimension
+from shardwright.fit.fit import meshes_of
 from shardwright.fit.found import COMPILED
 from shardwright.fit.largest import largest
-from shardwright.fit.meshes import meshes_of
 from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.request import MeshShape
-from shardwright.traced import Traced
 
 pytestmark = pytest.mark.usefixtures("exact_estimates")
 DEVICE, MESH = "a100-80", {"data": 4}
@@ -118,12 +117,12 @@ def test_another_dimension():
 
 
 def test_several_dimensions_keep_their_ratio():
-    traced = Traced.of(step, arguments(96), (), "cuda", None, None)
-    both = find_dimension(traced, ["x[0]", "w[1]"])
+    problem = sw.Problem(step, *arguments(96), mesh={"a": 2}, device="a100-80")
+    both = find_dimension(problem, ["x[0]", "w[1]"])
     assert both.places == {"x[0]": 96, "w[1]": 32}
     assert both.scaled(48) == {"x[0]": 48, "w[1]": 16}
     assert both.scaled(97) is None
-    w, x = traced.resized({"x[0]": 48, "w[1]": 16})
+    w, x = problem.traced.resized({"x[0]": 48, "w[1]": 16})
     assert (w.shape, x.shape) == ((64, 16), (48, 64))
 
 

@@ -17,10 +17,10 @@ from benchmarks.baselines import experts
 from programs import f32
 from shardwright.devices import Device, Link
 from shardwright.models import build
-from shardwright.partition import Wish
 from shardwright.price import Cost
 from shardwright.price.shardings import shard_values
-from shardwright.request import MeshShape
+from shardwright.problem import Problem
+from shardwright.request import Budget, MeshShape
 from shardwright.search import Space, find_actions, find_keepers
 from shardwright.space import Decision, Whole, describe
 from shardwright.space.state import Sharding
@@ -39,7 +39,8 @@ class Found:
 
     def __init__(self, traced: Traced, mesh: dict[str, int], limit_bytes: int, on: Device) -> None:
         self.traced, self.mesh = traced, MeshShape.of(mesh)
-        self.costs, outcome = Wish(on, limit_bytes).search(traced, self.mesh, use_tactics=False)
+        problem = Problem.of(traced, on, limit_bytes, (self.mesh,))
+        self.costs, outcome = problem.costs, problem.search(use_tactics=False)
         self.cost, self.state = outcome.cost, outcome.best
         self.decisions = describe(traced.analysis, self.mesh, outcome.best)
         self.values = shard_values(traced.places, self.mesh, outcome.best)
@@ -153,7 +154,8 @@ def test_the_search_may_leave_a_tactic(seed: int) -> None:
     on = device()
     given = traced("moe", (("batch", 4),))
     mesh = MeshShape.of({"data": 2, "model": 4})
-    costs, outcome = Wish(on, on.usable_bytes).search(given, mesh, seed=seed)
+    problem = Problem.of(given, on, on.usable_bytes, (mesh,))
+    costs, outcome = problem.costs, problem.search(Budget(seed=seed))
     whole, keepers = find_keepers(given.analysis, ())
     space = Space(given.analysis, costs, find_actions(given.analysis, mesh), whole, keepers)
     best = experts(space, costs, on.usable_bytes)[-1].cost

@@ -10,8 +10,8 @@ import shardwright as sw
 from programs import f32
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.plan.pins import as_decisions
 from shardwright.plan.strategy_names import common_names
+from shardwright.problem import Problem
 from shardwright.request import mesh_shape
 from shardwright.traced import Traced
 from small import SMALL
@@ -34,9 +34,8 @@ def traced(model):
 
 
 def names(model, *decisions, mesh=None):
-    program, shape, device = traced(model), mesh_shape(mesh or {"x": 2}), find_device("tpu-v5e")
-    plan = program.plan(shape, device, 2**34, as_decisions(program.analysis, shape, list(decisions)))
-    found = common_names(plan)
+    shape, device = mesh_shape(mesh or {"x": 2}), find_device("tpu-v5e")
+    found = common_names(Problem.of(traced(model), device, 2**34, (shape,)).plan_of(list(decisions)))
     return found["x"] if mesh is None else found
 
 

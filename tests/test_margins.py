@@ -24,7 +24,7 @@ from shardwright.errors import CompilerMissingError
 from shardwright.fit import judged
 from shardwright.models import build
 from shardwright.plan.verdicts import CompilerVerdict
-from shardwright.price.margins import kind_of, margin_of
+from shardwright.price.estimate import kind_of, margin_of
 from shardwright.verify import compile as compiling
 from small import SMALL
 

@@ -9,8 +9,9 @@ from jax.sharding import PartitionSpec as P
 import shardwright as sw
 from programs import f32
 from shardwright.devices import axis_parts, find_device
-from shardwright.machine import find_machine, shapes
 from shardwright.models import build
+from shardwright.request import Pins
+from shardwright.request.machine import find_machine, shapes
 from small import SMALL, bf16
 
 pytestmark = pytest.mark.usefixtures("exact_estimates")
@@ -69,7 +70,7 @@ def test_axes_that_pins_name():
     assert meshes(shapes(V5E, 8, ["data", "model"])) == [{"data": 2, "model": 4}, {"model": 2, "data": 4}]
     assert meshes(shapes(V5E, 8, ["y"])) == [{"y": 8}, {"y": 2, "x": 4}, {"x": 2, "y": 4}]
     pins = ["fsdp:data", sw.Decision("model", "x[0]"), {"w": P(None, ("data", "z"))}]
-    assert {frozenset(shape.names) for shape in find_machine(8, "tpu-v5e", pins).shapes} == {
+    assert {frozenset(shape.names) for shape in find_machine(8, "tpu-v5e", Pins.of(pins)).shapes} == {
         frozenset({"data", "model", "z"})
     }
 
@@ -103,7 +104,7 @@ def test_a_given_mesh_is_the_only_shape():
 )
 def test_mistakes(mesh, device, pin, message):
     with pytest.raises(sw.MeshError) as raised:
-        find_machine(mesh, device, pin)
+        find_machine(mesh, device, Pins.of(pin))
     assert message in str(raised.value)
 
 

@@ -86,7 +86,8 @@ def test_a_plan_comes_back_whole(plan, saved):
 
 def test_every_field_of_a_device_is_known():
     device = json.loads(json.dumps(as_written(DEVICE), default=float))
-    for fields, given in ((schema.DEVICE, device), (schema.LINK, device["links"][0])):
+    costs = (schema.KERNEL_COSTS, device["kernel_costs"])
+    for fields, given in ((schema.DEVICE, device), (schema.LINK, device["links"][0]), costs):
         fields(given, "")
         for name in given:
             without = {key: value for key, value in given.items() if key != name}

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from shardwright.price.route import stations
+from shardwright.price.collectives import stations
 from shardwright.request import MeshShape
 
 MESH = MeshShape.of({"x": 4, "y": 4, "z": 2})

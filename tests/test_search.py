@@ -25,7 +25,7 @@ from shardwright.search.scores import Found, Scores
 from shardwright.search.simplify import AS_GOOD, complexity, simplified
 from shardwright.space import Decision
 from shardwright.space.roles import Roles
-from shardwright.space.state import Entry, State, keep_whole
+from shardwright.space.state import Entry, KeepWhole, State
 from small import MESHES, SMALL
 
 DEVICE = find_device("tpu-v5e")
@@ -188,7 +188,7 @@ def test_entries_that_never_meet_have_one_order() -> None:
     names = [d.name for d in analysis.descriptions]
     x, inner = (Entry(names.index(name)) for name in ("x[0]", "x[1]"))
     assert order.normal(((x, inner),)) != order.normal(((inner, x),))  # both stand in x
-    assert order.normal(((keep_whole(0), x),)) == order.normal(((x, keep_whole(0)),))
+    assert order.normal(((KeepWhole(0), x),)) == order.normal(((x, KeepWhole(0)),))
     free = problem("messages").analysis
     order = Order(Places(free))
     pairs = {(a, b) for a in range(len(free.groups)) for b in range(a)}
@@ -250,7 +250,7 @@ def test_a_value_falls_with_seconds_and_with_bytes_over_the_limit() -> None:
 
 
 def test_the_memory_of_prices_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.price.model._MOST_KEPT_ROWS", 50)
+    monkeypatch.setattr("shardwright.price.cost_model._MOST_KEPT_ROWS", 50)
     fn, args, donate = SMALL["sgd"]
     forgetful = Problem(sw.analyse(fn, *args, donate=donate), MESHES["two axes"])
     found = forgetful.search(AMPLE)

@@ -10,7 +10,7 @@ import shardwright as sw
 from programs import f32
 from shardwright.devices import find_device
 from shardwright.models import build
-from shardwright.price.compute import MATRIX_EFFICIENCY, efficiency, matrix_seconds
+from shardwright.price.compute import efficiency, matrix_seconds
 from shardwright.price.uneven import moved_padding, paddable, padded_size, padding, splits
 from shardwright.request import MeshShape
 from shardwright.traced import Traced
@@ -121,8 +121,8 @@ def test_a_device_computes_63_columns_and_gathers_504(columns):
     assignment = columns.partitioned.assignments[first]
     assert program.ops[first].rule.sizes[assignment.factors[0]] == 501
     seconds = matrix_seconds(program.ops[first], "f32", assignment.factors, columns.partitioned.mesh, device)
-    flops = 2 * 64 * 32 * 63 / efficiency(64, 63, 32, device.matrix_unit)
-    assert seconds == pytest.approx(flops / device.flops("f32") / MATRIX_EFFICIENCY)
+    flops = 2 * 64 * 32 * 63 / efficiency(64, 63, 32, device.matrix_unit, device.kernel_costs.streamed_rows)
+    assert seconds == pytest.approx(flops / device.flops("f32") / device.kernel_costs.matrix_efficiency)
     (gathered,) = columns.collectives
     assert (gathered.kind, gathered.op, gathered.where) == ("all-gather", second, "use")
     assert gathered.bytes == pytest.approx(64 * 504 * 4 * 7 / 8)

@@ -10,7 +10,7 @@ from benchmarks.baselines.base import Baseline
 from shardwright.price import CostModel
 from shardwright.search.lists import Lists, added
 from shardwright.search.space import Space
-from shardwright.space.state import Entry, State
+from shardwright.space.state import AnyEntry, State
 
 
 def exhaustive(space: Space, costs: CostModel, limit_bytes: int, *, most: int = 200_000) -> Baseline:
@@ -30,10 +30,10 @@ def exhaustive(space: Space, costs: CostModel, limit_bytes: int, *, most: int = 
     return Baseline("exhaustive", best, time.perf_counter() - start, f"{count:,} states")
 
 
-def _lists(space: Space, axis: int, most: int) -> list[tuple[Entry, ...]]:
+def _lists(space: Space, axis: int, most: int) -> list[tuple[AnyEntry, ...]]:
     """Every list that an axis can have, shortest first; none if there are too many."""
     empty: Lists = space.root
-    seen: dict[tuple[Entry, ...], None] = {(): None}
+    seen: dict[tuple[AnyEntry, ...], None] = {(): None}
     front = [empty]
     while front:
         after: list[Lists] = []

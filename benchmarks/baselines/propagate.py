@@ -15,7 +15,7 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from shardwright.price.classes import Classes
+from shardwright.price.program_classes import Classes
 from shardwright.request import MeshShape
 from shardwright.space.state import Sharding
 

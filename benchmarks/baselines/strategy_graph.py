@@ -21,17 +21,17 @@ from numpy.typing import NDArray
 from benchmarks.baselines.strategies import value_shardings
 from benchmarks.baselines.strategy_prices import Pricing, Vector
 from benchmarks.baselines.strategy_runs import Run, Runs
+from shardwright.ir.kinds import MOVES_DATA
 from shardwright.ir.program import Op, Program, is_elementwise
 from shardwright.price import CostModel
 from shardwright.price.collectives import local_bytes
-from shardwright.price.kernels import SHAPING
 from shardwright.request import MeshShape
 from shardwright.space.state import Sharding
 
 Matrix = NDArray[np.float64]
 """Something for each pair of strategies of two nodes."""
 
-_FOLLOWING = SHAPING | {"clamp", "convert", "dynamic_update_slice", "reduce", "select"}
+_FOLLOWING = MOVES_DATA | {"clamp", "convert", "dynamic_update_slice", "reduce", "select"}
 """Ops that run as one of their operands lies, besides elementwise ones."""
 _OF_FIRST = frozenset({"dynamic_slice", "dynamic_update_slice", "pad"})
 """Ops that follow their first operand, whichever was computed last."""
@@ -123,7 +123,7 @@ class Builder:
             else:
                 self._border(op)
         returned = self._close()
-        for v in self.costs.relaid:
+        for v in self.costs.units.relaid:
             relaid = self.layouts[v]
             if relaid is not None:
                 self.seconds[relaid.node] += self.pricing.relayout(v, relaid.shardings)

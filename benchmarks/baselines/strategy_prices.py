@@ -17,9 +17,6 @@ from benchmarks.baselines.strategy_runs import Run, Runs
 from shardwright.price import CostModel
 from shardwright.price.collectives import reduce_partial, reshard
 from shardwright.price.compute import (
-    CONTRACTION_MEMORY_EFFICIENCY,
-    MEMORY_EFFICIENCY,
-    SLICE_SLOTS,
     matrix_seconds,
     relayout_seconds,
     traffic,
@@ -85,20 +82,22 @@ class Pricing:
             seconds = [matrix_seconds(op, dtype, f, self.mesh, self.costs.device) for f in run.factors]
             work.matrix = work.matrix + np.array(seconds)
         most_in = np.max(elements[:count], axis=0) if count else 0.0
-        work.vector = work.vector + vector_ops(op, most_in, np.max(elements[count:], axis=0))
+        most_out, costs = np.max(elements[count:], axis=0), self.costs.device.kernel_costs
+        work.vector = work.vector + vector_ops(op, most_in, most_out, costs)
         for v, size in zip(op.operands, reads, strict=True):
             if stored[v]:
                 work.read[v] = np.maximum(work.read.get(v, 0.0), size)
         if any(stored[v] for v in op.results):
             work.written = work.written + writes
             if op.kind == "dynamic_slice":
-                work.vector = work.vector + 2 * SLICE_SLOTS * writes
+                work.vector = work.vector + 2 * costs.slice_slots * writes
 
     def kernels(self) -> Iterator[tuple[int, Vector]]:
         """Nodes and seconds of their parts of kernels: the slowest of matrix unit, vector unit and memory."""
         device = self.costs.device
         for (root, node), work in self._work.items():
-            part = MEMORY_EFFICIENCY if isinstance(work.matrix, float) else CONTRACTION_MEMORY_EFFICIENCY
+            costs = device.kernel_costs
+            part = costs.memory_efficiency if isinstance(work.matrix, float) else costs.contraction_memory_efficiency
             memory = (sum(work.read.values()) + work.written) / (device.memory_bytes_per_second * part)
             vector = work.vector / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
             yield node, self._repeats[root] * np.maximum(np.maximum(work.matrix, vector), memory)

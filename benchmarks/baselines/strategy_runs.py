@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from benchmarks.baselines.strategies import MOST_STRATEGIES, ways_to_run
 from shardwright.ir.program import Op
 from shardwright.price import CostModel
-from shardwright.price.assign import candidates
 from shardwright.price.collectives import reduce_partial
 from shardwright.price.uneven import splits_factor
+from shardwright.price.ways import candidates
 from shardwright.space.state import Sharding
 
 

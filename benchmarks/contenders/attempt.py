@@ -34,8 +34,8 @@ from shardwright.plan import Plan
 from shardwright.plan.strategy_names import common_names
 from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.price import DevicePrices, Partitioned, Places
-from shardwright.price.assign import Assigner, Assignment, Problem, candidates
-from shardwright.price.weights import Prices
+from shardwright.price.assign import Assigner, Assignment, Problem
+from shardwright.price.ways import Prices, candidates
 from shardwright.request import MeshShape
 from shardwright.space.state import Sharding, State
 from shardwright.verify import compile_exported

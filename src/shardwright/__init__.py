@@ -30,6 +30,7 @@ from shardwright.pareto import pareto
 from shardwright.partition import partition
 from shardwright.plan import Plan
 from shardwright.price import Estimate
+from shardwright.problem import Problem
 from shardwright.space import Decision, Whole
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "PlanWarning",
+    "Problem",
     "RuleError",
     "ShardwrightError",
     "StableHLO",

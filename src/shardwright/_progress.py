@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from shardwright.analysis.present import human_bytes
-from shardwright.price.present import human_seconds
+from shardwright.price.estimate import human_seconds
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

@@ -18,11 +18,11 @@ from shardwright.analysis.present import human_bytes
 from shardwright.plan import Plan
 from shardwright.plan.plan_text import exact_bytes
 from shardwright.price import Cost, CostModel
-from shardwright.price.present import human_seconds
+from shardwright.price.estimate import human_seconds
 from shardwright.search.lists import Lists
 from shardwright.search.warm import all_combined, combinations, tactics_by_axis
 from shardwright.space import TACTICS, Decisions, resolve
-from shardwright.space.state import Entry, State, keep_whole
+from shardwright.space.state import AnyEntry, KeepWhole, State
 
 OURS, REPLICATED = "this plan", "replicated"
 _TOGETHER = (
@@ -136,7 +136,7 @@ def _experts(plan: Plan) -> Mapping[Choices, Cost]:
     """Combinations of one choice of tactics an axis, and what they cost."""
     analysis, mesh = plan.analysis, plan.partitioned.mesh
     whole = list(plan.partitioned.state.whole)
-    tactics: list[dict[str, tuple[Entry, ...]]] = []
+    tactics: list[dict[str, tuple[AnyEntry, ...]]] = []
     for axis, found in enumerate(tactics_by_axis(analysis, mesh)):
         own = {choice: choice.split("+") for choice in _CHOICES if found.keys() >= {*choice.split("+")}}
         decisions = {choice: [d for name in names for d in found[name]] for choice, names in own.items()}
@@ -154,7 +154,7 @@ def _experts(plan: Plan) -> Mapping[Choices, Cost]:
 
 
 def _sought(
-    tactics: Sequence[Mapping[str, tuple[Entry, ...]]], price: Callable[[Lists], Cost], limit_bytes: int
+    tactics: Sequence[Mapping[str, tuple[AnyEntry, ...]]], price: Callable[[Lists], Cost], limit_bytes: int
 ) -> Mapping[Choices, Cost]:
     """On a mesh of many axes, what may stand in the table; it is a small part of all that could be combined.
 
@@ -196,16 +196,16 @@ def _sought(
     return costs
 
 
-def _entries(plan: Plan, axis: int, decisions: Decisions, whole: list[frozenset[int]]) -> tuple[Entry, ...]:
+def _entries(plan: Plan, axis: int, decisions: Decisions, whole: list[frozenset[int]]) -> tuple[AnyEntry, ...]:
     """A tactic's list; the sets that it keeps whole are added to ``whole`` where they are new."""
     state = resolve(plan.analysis, plan.partitioned.mesh, decisions)
-    out = []
+    out: list[AnyEntry] = []
     for entry in state.lists[axis]:
-        if entry.group < 0:
-            kept = state.whole[-2 - entry.group]
+        if isinstance(entry, KeepWhole):
+            kept = state.whole[entry.number]
             if kept not in whole:
                 whole.append(kept)
-            entry = keep_whole(whole.index(kept))
+            entry = KeepWhole(whole.index(kept))
         out.append(entry)
     return tuple(out)
 

@@ -20,7 +20,7 @@ from shardwright.errors import PlanError
 from shardwright.ir.program import Source
 from shardwright.plan.words import plain, signed_seconds
 from shardwright.price.collectives import local_bytes
-from shardwright.price.present import human_seconds, place
+from shardwright.price.estimate import human_seconds, place
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:

@@ -7,19 +7,19 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shardwright.devices import Device, find_device, parse_bytes
+from shardwright.devices import Device
 from shardwright.errors import DeviceError, MeshError, PinError, PlanError, PlanWarning
 from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.paths import function_name
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
-from shardwright.machine import Machine
 from shardwright.plan import Plan
 from shardwright.plan import file as plan_file
 from shardwright.plan.file import differences, fingerprint
-from shardwright.plan.pins import Pin, as_decisions, check_specs
-from shardwright.request import MeshShape, mesh_shape
+from shardwright.problem import Problem, shapes_for
+from shardwright.request import MeshLike, PinLike, mesh_shape
+from shardwright.request.machine import Machine
 from shardwright.space import implied_decisions
 from shardwright.traced import Traced
 
@@ -27,11 +27,11 @@ from shardwright.traced import Traced
 def evaluate(
     fn: Callable[..., Any],
     *args: Any,
-    mesh: Any = None,
+    mesh: MeshLike = None,
     device: str | Device | None = None,
     memory: int | str | None = None,
-    decisions: Any = (),
-    pin: Any = None,
+    decisions: PinLike = (),
+    pin: PinLike = None,
     kwargs: Mapping[str, Any] | None = None,
     static_argnames: Names = (),
     donate: Donate = (),
@@ -62,22 +62,22 @@ def evaluate(
         rules: as in ``sw.analyse``.
         constraints: as in ``sw.partition``.
     """
-    found = find_device(device)
-    limit = found.usable_bytes if memory is None else parse_bytes(memory)
-    traced = Traced.of(
+    problem = Problem(
         fn,
-        args,
-        donate,
-        platform or lowering_platform(found.platform),
-        trip_counts,
-        rules,
-        kwargs,
-        static_argnames,
-        constraints,
+        *args,
+        mesh=mesh if mesh is None else mesh_shape(mesh),
+        device=device,
+        memory=memory,
+        kwargs=kwargs,
+        static_argnames=static_argnames,
+        donate=donate,
+        pin=pin,
+        platform=platform,
+        trip_counts=trip_counts,
+        rules=rules,
+        constraints=constraints,
     )
-    machine = Machine(found, () if mesh is None else (mesh_shape(mesh),)).for_program(traced.module.program)
-    shape = machine.shapes[0]
-    return plan_pins(traced, shape, found, limit, [pin, decisions, implied_decisions(traced.analysis, shape)])
+    return problem.plan_of([decisions, implied_decisions(problem.analysis, problem.mesh)])
 
 
 def load(
@@ -108,8 +108,8 @@ def load(
     found = fingerprint(traced.analysis.program, traced.platform)
     differing = differences(saved.program, found) if saved.program is not None else ""
     try:
-        machine = Machine(saved.device, (mesh_shape(saved.mesh),)).for_program(traced.module.program)
-        plan = plan_pins(traced, machine.shapes[0], saved.device, saved.memory_bytes, decisions)
+        shapes = shapes_for(Machine(saved.device, (mesh_shape(saved.mesh),)), traced.module.program)
+        plan = Problem.of(traced, saved.device, saved.memory_bytes, shapes).plan_of(decisions)
     except (PinError, MeshError, DeviceError) as error:
         more = f" ({differing})" if differing else ""
         raise PlanError(
@@ -122,11 +122,4 @@ def load(
             PlanWarning,
             stacklevel=2,
         )
-    return plan
-
-
-def plan_pins(traced: Traced, mesh: MeshShape, device: Device, limit_bytes: int, pins: Pin) -> Plan:
-    """The plan of pins and nothing else."""
-    plan = traced.plan(mesh, device, limit_bytes, as_decisions(traced.analysis, mesh, pins))
-    check_specs(plan.partitioned, pins)
     return plan

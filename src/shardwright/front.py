@@ -20,7 +20,7 @@ from shardwright.errors import PlanError
 from shardwright.plan import Plan
 from shardwright.plan.plan_text import exact_bytes
 from shardwright.plan.strategy_names import common_names
-from shardwright.price.present import human_seconds
+from shardwright.price.estimate import human_seconds
 from shardwright.space.state import State
 
 _MOST_DECISIONS = 2

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from shardwright.analysis.present import human_bytes
 from shardwright.errors import InfeasibleError, PinError, TraceError
 from shardwright.frontend.calls import positional_call
 from shardwright.plan import Plan
 from shardwright.price import Cost
+from shardwright.problem import Problem
 from shardwright.request import MeshShape
 from shardwright.space.carried import carried_results
 from shardwright.space.roles import Roles
-from shardwright.traced import Traced
-
-Again = Callable[[Traced, MeshShape], Cost]
-"""The best cost of a program on a mesh, by a short search under the same pins."""
 
 _SHOWN, _ADVISED, _HALVINGS, _DOUBLINGS = 4, 2, 4, 3
 _WORTH = 0.01
@@ -25,7 +22,7 @@ _ENOUGH_SECONDS = 30.0
 """Nobody waits longer than that for advice."""
 
 
-def infeasible(traced: Traced, smallest: Plan, again: Again) -> InfeasibleError:
+def infeasible(problem: Problem, smallest: Plan) -> InfeasibleError:
     """The error for a program whose smallest plan found does not fit."""
     estimate, limit, verdict = smallest.estimate, smallest.memory_bytes, smallest.verdict
     if smallest.estimate_cost.host_over_bytes:
@@ -36,7 +33,7 @@ def infeasible(traced: Traced, smallest: Plan, again: Again) -> InfeasibleError:
     held = ", ".join(f"{a.name} ({a.what}, {human_bytes(a.bytes)})" for a in estimate.alive[:_SHOWN])
     advice = []
     stop = time.perf_counter() + _ENOUGH_SECONDS
-    for sentence in _advice(traced, smallest, again):
+    for sentence in _advice(problem, smallest):
         advice.append(sentence)
         if time.perf_counter() > stop:
             break
@@ -62,31 +59,31 @@ def _too_much_on_host(smallest: Plan) -> InfeasibleError:
     return InfeasibleError(message, needed, limit, smallest, advice)
 
 
-def _advice(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
+def _advice(problem: Problem, smallest: Plan) -> Iterator[str]:
     yield from _recomputing(smallest)  # without a search, so that there is time for it whatever the program's size
-    yield from _donation(traced, smallest, again)
-    yield from _smaller_batch(traced, smallest, again)
-    if not traced.module.program.is_sharded:  # whose own shardings are on one mesh alone
-        yield from _larger_mesh(traced, smallest, again)
+    yield from _donation(problem, smallest)
+    yield from _smaller_batch(problem, smallest)
+    if not problem.program.is_sharded:  # whose own shardings are on one mesh alone
+        yield from _larger_mesh(problem, smallest)
 
 
-def _donation(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
+def _donation(problem: Problem, smallest: Plan) -> Iterator[str]:
     """Arguments that come back as results could be overwritten."""
-    program, carried = traced.analysis.program, carried_results(traced.analysis.program)
-    names = traced.lowering.names
+    program, carried = problem.program, carried_results(problem.program)
+    names = problem.traced.lowering.names
     positions = []
     for k, name in enumerate(names):
         own = [a for a in program.arguments if a.path == name or a.path.startswith((f"{name}.", f"{name}["))]
         size = sum(program.values[a.value].bytes for a in own)
         back = sum(program.values[a.value].bytes for a in own if a.value in carried)
-        if k not in traced.donate and own and back > 0.5 * size:
+        if k not in problem.traced.donate and own and back > 0.5 * size:
             positions.append(k)
     if positions:
-        donate = tuple(sorted({*traced.donate, *positions}))
-        cost = again(traced.again(donate=donate), smallest.partitioned.mesh)
+        donate = tuple(sorted({*problem.traced.donate, *positions}))
+        cost = problem.again(donate=donate).best_cost()
         if not _helps(cost, smallest):
             return
-        call = positional_call(traced.fn)
+        call = positional_call(problem.traced.fn)
         shown = donate if call is None else tuple(call.as_given(k) for k in donate)
         yield f"donate={shown}, so that results reuse these arguments' memory: {_needs(cost, smallest)}"
 
@@ -98,26 +95,26 @@ def _recomputing(smallest: Plan) -> Iterator[str]:
             yield advice.text
 
 
-def _smaller_batch(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
+def _smaller_batch(problem: Problem, smallest: Plan) -> Iterator[str]:
     """The batch halved until it fits."""
     try:
-        batch = Roles(traced.analysis).batch
+        batch = Roles(problem.analysis).batch
     except PinError:
         return
-    size = traced.analysis.descriptions[batch].size
+    size = problem.analysis.descriptions[batch].size
     places = {
-        f"{a.path}[{d}]": traced.analysis.program.values[a.value].shape[d]
-        for a in traced.analysis.program.arguments
-        for d, g in enumerate(traced.places.of_value[a.value])
+        f"{a.path}[{d}]": problem.program.values[a.value].shape[d]
+        for a in problem.program.arguments
+        for d, g in enumerate(problem.places.of_value[a.value])
         if g == batch
     }
     for halving in range(1, _HALVINGS + 1):
         parts = 2**halving
         if size % parts or size // parts < 1:
             return
-        shapes = traced.resized({place: given // parts for place, given in places.items()})
+        shapes = problem.traced.resized({place: given // parts for place, given in places.items()})
         try:
-            cost = again(traced.again(shapes=shapes), smallest.partitioned.mesh)
+            cost = problem.again(shapes=shapes).best_cost()
         except (TraceError, PinError):  # the function does not take another batch, or a pin does not
             return
         if cost.peak_bytes <= smallest.memory_bytes or halving == _HALVINGS:
@@ -126,7 +123,7 @@ def _smaller_batch(traced: Traced, smallest: Plan, again: Again) -> Iterator[str
             return
 
 
-def _larger_mesh(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
+def _larger_mesh(problem: Problem, smallest: Plan) -> Iterator[str]:
     """One axis after another doubled, always the one that helps most."""
     mesh = smallest.partitioned.mesh
     for doubling in range(1, _DOUBLINGS + 1):
@@ -135,7 +132,7 @@ def _larger_mesh(traced: Traced, smallest: Plan, again: Again) -> Iterator[str]:
             sizes = tuple(size * 2 if a == axis else size for a, size in enumerate(mesh.sizes))
             larger = MeshShape(mesh.names, sizes)
             try:
-                tried.append((again(traced, larger), larger))
+                tried.append((problem.on(larger).best_cost(), larger))
             except PinError:
                 continue
         if not tried:

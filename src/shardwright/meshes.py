@@ -12,20 +12,19 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NamedTuple
 
 from shardwright._collector import collector_paused
 from shardwright.errors import PinError
-from shardwright.machine import AXES
 from shardwright.plan.facts import MeshChoice
-from shardwright.price import Cost, CostModel
-from shardwright.request import MeshShape
-from shardwright.search import Glance, Outcome
-from shardwright.space.state import State
-from shardwright.traced import Traced
-from shardwright.wish import Wish
+from shardwright.price import Cost
+from shardwright.problem import Problem
+from shardwright.request import Budget, MeshShape
+from shardwright.request.machine import AXES
+from shardwright.search import LocalSearch, Outcome, Watch
+from shardwright.space.state import Entry, State
 
 _IMPROVED, _IMPROVING_WORK = 3, 40_000
 """How many shapes are improved on, and how much (see ``Scores.work``): nearly half as much as a search would do."""
@@ -37,38 +36,53 @@ _CARRIED = 4
 """How many of the best states of other shapes are tried on a shape."""
 
 
-def search_meshes(
-    wish: Wish, traced: Traced, candidates: Sequence[MeshShape], seconds: float | None, budget: Mapping[str, Any]
-) -> tuple[MeshShape, CostModel, Outcome, tuple[MeshChoice, ...]]:
-    """The best state on the best of several shapes; and how all of them compare, if there are several.
+class Chosen(NamedTuple):
+    """The problem on the mesh that was chosen, what was found there, and how all shapes compare."""
+
+    problem: Problem
+    outcome: Outcome
+    meshes: tuple[MeshChoice, ...] = ()
+
+
+def search_meshes(problem: Problem, budget: Budget, *, few: int = 1, watch: Watch | None = None) -> Chosen:
+    """Find the best state on the best of the shapes that the mesh may have.
 
     Raises ``PinError`` where the pins fit no shape: that of the first.
     """
-    if len(candidates) == 1:
-        return candidates[0], *wish.search(traced, candidates[0], seconds=seconds, **budget), ()
-    race = _Race(wish, traced, seconds, budget)
-    for shape in candidates:
+    if len(problem.shapes) == 1:
+        return Chosen(problem, problem.search(budget, few=few, watch=watch))
+    race = _Race(problem, budget, few, watch)
+    for shape in problem.shapes:
         race.enter(shape)
     if race.refused is not None and not race.looks:
         raise race.refused
     race.improve()
     race.search(race.best_first()[0])
     for shape in race.best_first():
-        if seconds != 0 and race.work < _LITTLE_WORK:
+        if budget.seconds != 0 and race.work < _LITTLE_WORK:
             race.search(shape)
     race.take_apart()
     best = race.best_first(among=race.outcomes)[0]
     rest = [shape for shape in race.best_first() if shape != best]
-    return best, race.looks[best].costs, race.outcome(best), tuple(map(race.row, (best, *rest)))
+    return Chosen(race.problems[best], race.outcome(best), tuple(map(race.row, (best, *rest))))
+
+
+def best_mesh(problem: Problem, seconds: float | None = None) -> Problem:
+    """The problem on the shape that looks best of those that the mesh may have."""
+    if len(problem.shapes) == 1:
+        return problem
+    return problem.on(search_meshes(problem, Budget(seconds, simulations=1)).problem.mesh)
 
 
 class _Race:
     """Shapes against one another; those that look good are tried harder."""
 
-    def __init__(self, wish: Wish, traced: Traced, seconds: float | None, budget: Mapping[str, Any]) -> None:
-        self.wish, self.traced, self.seconds, self.budget = wish, traced, seconds, budget
+    def __init__(self, problem: Problem, budget: Budget, few: int, watch: Watch | None) -> None:
+        self.problem, self.budget, self.few, self.watch = problem, budget, few, watch
+        self.seconds = budget.seconds
         self.started = time.perf_counter()
-        self.looks: dict[MeshShape, Glance] = {}
+        self.problems: dict[MeshShape, Problem] = {}
+        self.looks: dict[MeshShape, LocalSearch] = {}
         self.improved: set[MeshShape] = set()
         self.searched: set[MeshShape] = set()
         self.outcomes: dict[MeshShape, Outcome] = {}
@@ -80,7 +94,7 @@ class _Race:
         deadline = self._deadline(1 / 2)
         with collector_paused():
             try:
-                look = self.wish.glance(self.traced, shape, first.costs if first else None, deadline)
+                look = self._look(shape, first, deadline)
             except PinError as error:
                 self.refused = self.refused or error
                 return
@@ -89,9 +103,9 @@ class _Race:
             if self.seconds == 0:
                 return
             if len(shape.sizes) > 1:
-                look.look_at(self._carried(look))
+                look.try_states(self._carried(look))
                 if not several:
-                    look.look_at_tactics()
+                    look.try_tactics()
         if len(shape.sizes) == 1:
             self.search(shape, part=1 / 4)
 
@@ -102,7 +116,7 @@ class _Race:
         with collector_paused():
             for shape in [s for s in self.best_first() if s not in self.outcomes][:_IMPROVED]:
                 look = self.looks[shape]
-                look.look_at(self._carried(look))
+                look.try_states(self._carried(look))
                 look.improve(_IMPROVING_WORK)
                 self.improved.add(shape)
 
@@ -116,8 +130,8 @@ class _Race:
         look, left = self.looks[shape], None
         if self.seconds is not None:
             left = max(self._deadline(part) - time.perf_counter(), 0.0)
-        found = self.wish.search(self.traced, shape, costs=look.costs, seconds=left, **self.budget)[1]
-        look.look_at([found.best, *found.few])
+        found = self._search(shape, replace(self.budget, seconds=left))
+        look.try_states([found.best, *found.few])
         self.outcomes[shape] = found
         self.searched.add(shape)
         if found.cost != look.best.cost and self.seconds != 0:
@@ -126,8 +140,18 @@ class _Race:
     def settle(self, shape: MeshShape) -> None:
         """Take the best that was seen on a shape for the outcome, without a search."""
         look = self.looks[shape]
-        budget = {**self.budget, "simulations": 0, "starts": [seen.state for seen in (look.best, *look.few(_CARRIED))]}
-        self.outcomes[shape] = self.wish.search(self.traced, shape, costs=look.costs, **budget)[1]
+        starts = [seen.state for seen in (look.best, *look.few(_CARRIED))]
+        budget = replace(self.budget, simulations=0, seconds=None)
+        self.outcomes[shape] = self._search(shape, budget, starts)
+
+    def _look(self, shape: MeshShape, like: LocalSearch | None, deadline: float) -> LocalSearch:
+        problem = self.problem.on(shape, like.costs if like else None)
+        look = problem.local_search(deadline)
+        self.problems[shape] = problem
+        return look
+
+    def _search(self, shape: MeshShape, budget: Budget, starts: Sequence[State] = ()) -> Outcome:
+        return self.problems[shape].search(budget, few=self.few, starts=starts, watch=self.watch)
 
     def _deadline(self, part: float) -> float:
         return math.inf if self.seconds is None else self.started + part * self.seconds
@@ -137,7 +161,7 @@ class _Race:
 
         def rank(shape: MeshShape) -> tuple[int, float, int]:
             cost = self.cost(shape)
-            over = max(cost.peak_bytes - self.wish.limit_bytes, 0)
+            over = max(cost.peak_bytes - self.problem.limit_bytes, 0)
             return over, float(f"{cost.step_seconds:.6g}"), len(shape.sizes)
 
         return sorted(self.looks if among is None else among, key=rank)
@@ -148,16 +172,16 @@ class _Race:
         several = [shape for shape in order if 1 < len(shape.sizes) < _MOST_AXES]
         if self.seconds == 0 or not several or len(order[0].sizes) == _MOST_AXES:
             return
-        finer = [s for s in _taken_apart(several[0], keep_names=self.wish.pin is not None) if s not in self.looks]
+        finer = [s for s in _taken_apart(several[0], keep_names=bool(self.problem.pins.pins)) if s not in self.looks]
         if not finer:
             return
         shape, best = min(finer, key=lambda s: (max(s.sizes), s.sizes)), self.cost(order[0])
-        look = self.wish.glance(self.traced, shape, self.looks[several[0]].costs, self._deadline(3 / 4))
+        look = self._look(shape, self.looks[several[0]], self._deadline(3 / 4))
         with collector_paused():
-            look.look_at(self._carried(look, 2))
+            look.try_states(self._carried(look, 2))
             saved = best.step_seconds - look.best.cost.step_seconds
-            fits = look.best.cost.peak_bytes <= self.wish.limit_bytes
-            if fits and (best.peak_bytes > self.wish.limit_bytes or saved > _WORTH * best.step_seconds):
+            fits = look.best.cost.peak_bytes <= self.problem.limit_bytes
+            if fits and (best.peak_bytes > self.problem.limit_bytes or saved > _WORTH * best.step_seconds):
                 look.improve(_LAST_WORK)
                 self.looks[shape] = look
                 self.improved.add(shape)
@@ -185,17 +209,17 @@ class _Race:
         """A shape for the user's table."""
         cost = self.cost(shape)
         effort = "searched" if shape in self.searched else "improved" if shape in self.improved else "carried over"
-        mesh = dict(zip(shape.names, shape.sizes, strict=True))
-        return MeshChoice(mesh, cost.step_seconds, cost.peak_bytes, not cost.over_bytes(self.wish.limit_bytes), effort)
+        fits = not cost.over_bytes(self.problem.limit_bytes)
+        return MeshChoice(shape.axes, cost.step_seconds, cost.peak_bytes, fits, effort)
 
-    def _carried(self, to: Glance, count: int = _CARRIED) -> list[State]:
+    def _carried(self, to: LocalSearch, count: int = _CARRIED) -> list[State]:
         """The best few states of all shapes, each axis of this one with the list of one of theirs."""
         whole = to.pinned.whole
         found = [(seen, look.pinned.whole == whole) for look in self.looks.values() for seen in look.few(_CARRIED)]
         found.sort(key=lambda pair: pair[0].cost.step_seconds)
         # What stays whole goes by the number of its set, which is another where the pins are others.
         kept = dict.fromkeys(
-            tuple(tuple(e for e in entries if same or e.group >= 0) for entries in seen.state.lists)
+            tuple(tuple(e for e in entries if same or isinstance(e, Entry)) for entries in seen.state.lists)
             for seen, same in found
         )
         axes = len(to.costs.mesh.sizes)

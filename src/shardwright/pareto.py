@@ -10,22 +10,17 @@ from typing import Any
 
 from shardwright._progress import search_bar
 from shardwright.asking import ask_along, whom_to_ask
-from shardwright.devices import Device, parse_bytes
+from shardwright.devices import Device
 from shardwright.front import Front, Point
 from shardwright.frontend.calls import Donate, Names
 from shardwright.frontend.own_shardings import KEEP
-from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
-from shardwright.machine import find_machine
-from shardwright.meshes import search_meshes
+from shardwright.meshes import best_mesh
 from shardwright.plan import Plan
-from shardwright.plan.pins import check_specs
-from shardwright.price import CostModel
-from shardwright.request import MeshShape
+from shardwright.problem import Problem
+from shardwright.request import Budget, MeshLike, PinLike
 from shardwright.search import AS_GOOD, Outcome, complexity, without_idle
 from shardwright.space.state import State
-from shardwright.traced import Traced
-from shardwright.wish import Wish, check_budget
 
 _TIGHTER = 0.8
 _MOST_LIMITS = 8
@@ -44,12 +39,12 @@ def pareto(
     *args: Any,
     kwargs: Mapping[str, Any] | None = None,
     static_argnames: Names = (),
-    mesh: Any = None,
+    mesh: MeshLike = None,
     device: str | Device | None = None,
     memory: int | str | None = None,
     donate: Donate = (),
-    pin: Any = None,
-    replicate: Any = (),
+    pin: PinLike = None,
+    replicate: str | Sequence[str] = (),
     seconds: float | None = None,
     simulations: int | None = None,
     seed: int = 0,
@@ -88,30 +83,29 @@ def pareto(
         constraints: as in ``sw.partition``.
 
     """
-    check_budget(seconds, simulations=simulations)
-    machine = find_machine(mesh, device, pin)
-    found = machine.device
-    limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
-    traced = Traced.of(
+    budget = Budget(seconds, simulations, seed)
+    problem = Problem(
         fn,
-        args,
-        donate,
-        platform or lowering_platform(found.platform),
-        trip_counts,
-        rules,
-        kwargs,
-        static_argnames,
-        constraints,
+        *args,
+        mesh=mesh,
+        device=device,
+        memory=memory,
+        kwargs=kwargs,
+        static_argnames=static_argnames,
+        donate=donate,
+        pin=pin,
+        replicate=replicate,
+        platform=platform,
+        trip_counts=trip_counts,
+        rules=rules,
+        constraints=constraints,
     )
-    machine = machine.for_program(traced.module.program)
-    wish = Wish(found, limit_bytes, pin, replicate)
-    shape = best_shape(wish, traced, machine.shapes, seconds and seconds / 4)
-    costs, outcomes = _search(traced, shape, wish, seconds, progress, simulations=simulations, seed=seed)
+    problem = best_mesh(problem, seconds and seconds / 4)
+    costs, outcomes = problem.costs, _search(problem, budget, progress)
     first, pinned = outcomes[0].search, outcomes[0].pinned
-    decided = wish.decided(traced, shape)
 
     def plan_of(state: State) -> Plan:
-        return traced.plan_of(shape, found, limit_bytes, state, costs=costs, search=first, decided=decided)
+        return problem.plan(state, search=first)
 
     def point(state: State) -> Point:
         cost = costs.evaluate(state)
@@ -122,55 +116,42 @@ def pareto(
     simple += [point(without_idle(costs, pinned, p.state)) for p in thinned(met)]
     kept = undominated(_simplest(p, simple) for p in thinned(met))
     plans = tuple(plan_of(p.state) for p in kept)
-    check_specs(plans[0].partitioned, pin)
+    problem.check(plans[0])
     between = undominated([*kept, *met])
-    on = whom_to_ask(found, shape.devices, ask_compiler)
-    return Front(ask_along(plans, on, progress) if on is not None else plans, limit_bytes, tuple(between), plan_of)
+    on = whom_to_ask(problem.device, problem.mesh.devices, ask_compiler)
+    plans = ask_along(plans, on, progress) if on is not None else plans
+    return Front(plans, problem.limit_bytes, tuple(between), plan_of)
 
 
-def best_shape(wish: Wish, traced: Traced, shapes: Sequence[MeshShape], seconds: float | None) -> MeshShape:
-    """Of the shapes that a mesh may have the one that looks best."""
-    return shapes[0] if len(shapes) == 1 else search_meshes(wish, traced, shapes, seconds, {"simulations": 1})[0]
-
-
-def _search(
-    traced: Traced, mesh: MeshShape, wish: Wish, seconds: float | None, progress: bool | None, **budget: Any
-) -> tuple[CostModel, list[Outcome]]:
+def _search(problem: Problem, budget: Budget, progress: bool | None) -> list[Outcome]:
     """Searches without a limit, for the least memory, under the limit that is given, and under those in between."""
-    given = budget["simulations"]
-    simulations = _SIMULATIONS if given is None else min(given, _SIMULATIONS)
+    seconds, simulations = budget.seconds, budget.simulations
+    fewer = _SIMULATIONS if simulations is None else min(simulations, _SIMULATIONS)
     stop = math.inf if seconds is None else time.perf_counter() + seconds
     outcomes: list[Outcome] = []
-    costs: CostModel | None = None
 
     def under(limit_bytes: int, share: float) -> Outcome:
-        nonlocal costs
         left = None if seconds is None else max(stop - time.perf_counter(), 0.0) * share
+        met = {state: None for outcome in outcomes for state in outcome.front}
+        allowed = replace(budget, seconds=left, simulations=fewer if outcomes else simulations)
         with search_bar(progress, left, limit_bytes) as watch:
-            wished = replace(wish, limit_bytes=limit_bytes)
-            options = {**budget, "seconds": left, "watch": watch}
-            if costs is not None:
-                met = {state: None for outcome in outcomes for state in outcome.front}
-                options |= {"starts": tuple(met), "simulations": simulations}
-            costs, outcome = wished.search(traced, mesh, costs=costs, **options)
-        outcomes.append(outcome)
-        return outcome
+            outcomes.append(problem.within(limit_bytes).search(allowed, starts=tuple(met), watch=watch))
+        return outcomes[-1]
 
     fastest = under(_NO_LIMIT, 1 / 3)
-    if seconds != 0 and budget["simulations"] != 0 and _goes_on(fastest):
+    if seconds != 0 and simulations != 0 and _goes_on(fastest):
         largest, smallest = fastest.cost.peak_bytes, under(1, 1 / 3).cost.peak_bytes
         limits = _limits(largest, smallest)
-        if smallest <= wish.limit_bytes < largest:
-            limits = sorted({*limits, wish.limit_bytes}, reverse=True)
+        if smallest <= problem.limit_bytes < largest:
+            limits = sorted({*limits, problem.limit_bytes}, reverse=True)
         reached = math.inf
         for k, limit_bytes in enumerate(limits):
-            if limit_bytes < reached or limit_bytes == wish.limit_bytes:
+            if limit_bytes < reached or limit_bytes == problem.limit_bytes:
                 outcome = under(limit_bytes, 1 / (len(limits) - k))
                 reached = outcome.cost.peak_bytes
             if not _goes_on(outcomes[-1]):
                 break
-    assert costs is not None
-    return costs, outcomes
+    return outcomes
 
 
 def _goes_on(outcome: Outcome) -> bool:

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardwright._progress import search_bar
 from shardwright.asking import candidate, settle, whom_to_ask
-from shardwright.devices import Device, parse_bytes
+from shardwright.devices import Device
 from shardwright.frontend.calls import Donate, Names
 from shardwright.frontend.own_shardings import KEEP
-from shardwright.frontend.trace import lowering_platform
 from shardwright.infeasible import infeasible
 from shardwright.ir.loops import TripCounts
-from shardwright.machine import find_machine
 from shardwright.meshes import search_meshes
 from shardwright.plan import Plan
-from shardwright.plan.pins import check_specs
+from shardwright.problem import Problem
+from shardwright.request import Budget, MeshLike, PinLike
 from shardwright.rerank import FEW_COMPILED, FEW_EXPLICIT, by_compiler, by_shardy, close_to_best
 from shardwright.space.state import State
-from shardwright.traced import Traced
-from shardwright.wish import Wish, check_budget
 
 
 def partition(
     fn: Callable[..., Any],
     *args: Any,
-    mesh: Any = None,
+    mesh: MeshLike = None,
     device: str | Device | None = None,
     memory: int | str | None = None,
     kwargs: Mapping[str, Any] | None = None,
     static_argnames: Names = (),
     donate: Donate = (),
-    pin: Any = None,
-    replicate: Any = (),
+    pin: PinLike = None,
+    replicate: str | Sequence[str] = (),
     seconds: float | None = None,
     simulations: int | None = None,
     seed: int = 0,
@@ -63,10 +60,10 @@ def partition(
         pin: what is decided already, and stays: specs by argument path (``{"batch.tokens": P("data")}``), tactics
             (``"megatron:model"``), decisions, or a list of these. The search does the rest.
         replicate: arguments (paths, prefixes, globs) or mesh axes that stay whole.
-        seconds: of search, at most; 0 plans with the pins alone. By default the search ends by itself, and the same
-            seed gives the same plan.
-        simulations: of the tree search; by default until it meets nothing better.
-        seed: of the search.
+        seconds: the most that the search may take; 0 plans with the pins alone. By default the search ends by itself,
+            and the same seed gives the same plan.
+        simulations: how many the tree search makes; by default it goes on until it meets nothing better.
+        seed: the seed of the search's random choices.
         progress: True shows a bar, False does not; by default on a terminal.
         rerank: a target such as ``"tpu:v5e:4x4"``: the best few plans are compiled for it, and the best by the
             compiler's own figures is returned, with the others in ``plan.alternatives``.
@@ -86,51 +83,43 @@ def partition(
         PinError: a pin names what is not there, or clashes with another.
 
     """
-    check_budget(seconds, simulations=simulations)
-    machine = find_machine(mesh, device, pin)
-    found = machine.device
-    limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
-    traced = Traced.of(
+    budget = Budget(seconds, simulations, seed)
+    problem = Problem(
         fn,
-        args,
-        donate,
-        platform or lowering_platform(found.platform),
-        trip_counts,
-        rules,
-        kwargs,
-        static_argnames,
-        constraints,
+        *args,
+        mesh=mesh,
+        device=device,
+        memory=memory,
+        kwargs=kwargs,
+        static_argnames=static_argnames,
+        donate=donate,
+        pin=pin,
+        replicate=replicate,
+        platform=platform,
+        trip_counts=trip_counts,
+        rules=rules,
+        constraints=constraints,
     )
-    machine = machine.for_program(traced.module.program)
-    wish = Wish(found, limit_bytes, pin, replicate)
-
-    with search_bar(progress, seconds, limit_bytes) as watch:
-        budget = {
-            "simulations": simulations,
-            "seed": seed,
-            "few": FEW_EXPLICIT if rerank is None else FEW_COMPILED,
-            "watch": watch,
-        }
-        shape, costs, outcome, meshes = search_meshes(wish, traced, machine.shapes, seconds, budget)
-
-    known = {"costs": costs, "search": outcome.search, "meshes": meshes, "decided": wish.decided(traced, shape)}
+    few = FEW_EXPLICIT if rerank is None else FEW_COMPILED
+    with search_bar(progress, seconds, problem.limit_bytes) as watch:
+        problem, outcome, meshes = search_meshes(problem, budget, few=few, watch=watch)
 
     def plan_of(state: State) -> Plan:
-        return traced.plan_of(shape, found, limit_bytes, state, **known)
+        return problem.plan(state, search=outcome.search, meshes=meshes)
 
     if outcome.few:
-        states = outcome.few if rerank is not None else close_to_best(costs, outcome.few)
+        states = outcome.few if rerank is not None else close_to_best(problem.costs, outcome.few)
         plans = {state: plan_of(state) for state in (*states, outcome.simple)}
-        check_specs(plans[states[0]].partitioned, pin)
+        problem.check(plans[states[0]])
         if rerank is not None:
             return by_compiler(list(plans.values()), rerank, progress)
-        best = by_shardy(traced.module, list(plans.values()), plans[outcome.simple])
+        best = by_shardy(problem.traced.module, list(plans.values()), plans[outcome.simple])
     else:
         best = plan_of(outcome.best)
-        check_specs(best.partitioned, pin)
+        problem.check(best)
     candidates = [candidate(best), *(candidate(best, state, plan_of) for state in outcome.front)]
-    on = whom_to_ask(found, shape.devices, ask_compiler)
-    settled = settle(candidates, best.margin, limit_bytes, on, progress)
+    on = whom_to_ask(problem.device, problem.mesh.devices, ask_compiler)
+    settled = settle(candidates, best.margin, problem.limit_bytes, on, progress)
     if settled.fits is False:
-        raise infeasible(traced, settled.plan, wish.best_cost)
+        raise infeasible(problem, settled.plan)
     return settled.plan

@@ -1,4 +1,4 @@
-"""A function that was traced and analysed: what every way to a plan starts from."""
+"""A function that was traced and analysed: all that can be known of it without a mesh."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import jax
 from jax.sharding import AbstractMesh
 
 from shardwright.analysis import Analysis, analyse_program
-from shardwright.devices import Device
 from shardwright.frontend.calls import Donate, Names, by_position
 from shardwright.frontend.own_shardings import KEEP, check_mode
 from shardwright.frontend.paths import leaf_paths
@@ -19,11 +18,7 @@ from shardwright.frontend.trace import Lowering, lower, read, resized
 from shardwright.ir.build import ReadModule
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.user_rules import check_targets
-from shardwright.plan import Plan, make_plan
-from shardwright.price import CostModel, Places
-from shardwright.request import MeshShape
-from shardwright.space import Decisions, describe, resolve
-from shardwright.space.state import State
+from shardwright.price import Places
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,36 +91,3 @@ class Traced:
     def places(self) -> Places:
         """The groups of every dimension and factor."""
         return Places(self.analysis)
-
-    def plan_of(self, mesh: MeshShape, device: Device, limit_bytes: int, state: State, **more: Any) -> Plan:
-        """The plan of a state that a search found."""
-        words = describe(self.analysis, mesh, state)
-        return self.plan(mesh, device, limit_bytes, words, state=state, **more)
-
-    def plan(
-        self,
-        mesh: MeshShape,
-        device: Device,
-        limit_bytes: int,
-        decisions: Decisions,
-        *,
-        state: State | None = None,
-        costs: CostModel | None = None,
-        **more: Any,
-    ) -> Plan:
-        """The plan of decisions; ``state`` is what they amount to and ``costs`` what prices it, if that is known."""
-        return make_plan(
-            self.fn,
-            self.lowering.shapes,
-            self.lowering.result,
-            self.places,
-            mesh,
-            device,
-            decisions,
-            state if state is not None else resolve(self.analysis, mesh, decisions),
-            limit_bytes=limit_bytes,
-            donate=self.donate,
-            options=self.options,
-            costs=costs,
-            **more,
-        )

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec
 import shardwright as sw
 from grammar import Program, program
 from shardwright.devices import find_device
-from shardwright.evaluate import plan_pins
+from shardwright.problem import Problem
 from shardwright.request import mesh_shape
 from shardwright.traced import Traced
 
@@ -113,7 +113,7 @@ class Case:
             )
         device = find_device(None)
         pins = self.decisions(mesh, random) if how == "decisions" else [self.specs(mesh, random)]
-        return plan_pins(self.traced, mesh_shape(mesh), device, device.usable_bytes, pins)
+        return Problem.of(self.traced, device, device.usable_bytes, (mesh_shape(mesh),)).plan_of(pins)
 
     def decisions(self, mesh: dict[str, int], random: np.random.Generator) -> list[sw.Decision]:
         analysis = self.traced.analysis

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 import jax
@@ -17,6 +17,8 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+
+from grammar.kernel_stores import MASKS, PLAIN_MODES, TOGETHER_MODES, Here, Mask, Store
 
 _MOST_STEPS = 64
 
@@ -112,7 +114,7 @@ class Array:
 
 @dataclass
 class Case:
-    """A kernel. ``terms`` are what a step adds up, ``modes`` what each result does with it."""
+    """A kernel. ``terms`` are what a step adds up, ``stores`` what becomes of it in each result."""
 
     number: int
     grid: tuple[int, ...]
@@ -120,21 +122,20 @@ class Case:
     operands: list[Array] = field(default_factory=list)
     results: list[Array] = field(default_factory=list)
     terms: list[tuple[Any, ...]] = field(default_factory=list)
-    modes: list[str] = field(default_factory=list)
-    over: list[tuple[int, ...]] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
     semantics: tuple[str, ...] | None = None
     aliases: dict[int, int] = field(default_factory=dict)
     read: tuple[int, ...] = ()
     batch: int = 0
     batched: tuple[bool, ...] = ()
-    uses_last: bool = False
 
     def __str__(self) -> str:
         def shown(array: Array) -> str:
             return "whole" if array.held else ",".join(map(str, array.places))
 
         parts = [f"grid {self.grid}", *(shown(a) for a in self.operands), "->", *(shown(a) for a in self.results)]
-        more = [f"{t[0]}({t[1]})" for t in self.terms if t[0] != "block"] + self.modes
+        more = [f"{t[0]}({t[1]})" for t in self.terms if t[0] != "block"]
+        more += map(str, self.stores)
         return " ".join([*parts, *more, "vmap" * bool(self.batch), "alias" * bool(self.aliases)]).strip()
 
     @property
@@ -148,16 +149,18 @@ class Case:
         found: dict[str, Any] = {f"s{n}": values for n, values in enumerate(self.scalars)}
         for n, array in enumerate(self.operands):
             shape = (self.batch, *array.shape) if self.batch and self.batched[n] else array.shape
-            found[f"x{n}"] = random.normal(size=shape).astype(np.float32)
+            values = random.normal(size=shape).astype(np.float32)
+            # What is rounded stays above zero, so that parts of a sum are no larger than all of it.
+            found[f"x{n}"] = np.abs(values) if any(store.rounds for store in self.stores) else values
         return found
 
     def run(self, arrays: dict[str, Any], interpret: bool = False) -> Any:
         """The kernel by JAX."""
         given = list(arrays.values())
-        count = len(self.scalars)
-        scratch = [pltpu.VMEM(r.block, jnp.float32) for r, mode in self._with_scratch()]
+        tables = len(self.scalars)
+        scratch = [pltpu.VMEM(result.block, jnp.float32) for result in self._with_scratch()]
         spec = pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=count,
+            num_scalar_prefetch=tables,
             grid=self.grid,
             in_specs=[array.spec() for array in self.operands],
             out_specs=[array.spec() for array in self.results],
@@ -166,37 +169,41 @@ class Case:
         call = pl.pallas_call(
             self._body,
             grid_spec=spec,
-            out_shape=[jax.ShapeDtypeStruct(array.shape, jnp.float32) for array in self.results],
+            out_shape=[
+                jax.ShapeDtypeStruct(array.shape, jnp.bfloat16 if store.rounds else jnp.float32)
+                for array, store in zip(self.results, self.stores, strict=True)
+            ],
             compiler_params=pltpu.CompilerParams(dimension_semantics=self.semantics) if self.semantics else None,
-            input_output_aliases={count + operand: result for operand, result in self.aliases.items()},
+            input_output_aliases={tables + operand: result for operand, result in self.aliases.items()},
             cost_estimate=pl.CostEstimate(flops=10**15, transcendentals=0, bytes_accessed=10**9),
             interpret=interpret,
         )
         if self.batch:
-            axes = [None] * count + [0 if batched else None for batched in self.batched]
+            axes = [None] * tables + [0 if batched else None for batched in self.batched]
             call = jax.vmap(call, in_axes=axes)
         results = call(*given)
         return tuple(results[r] for r in self.read)
 
-    def _with_scratch(self) -> list[tuple[Array, str]]:
-        return [(r, mode) for r, mode in zip(self.results, self.modes, strict=True) if "scratch" in mode]
+    def _with_scratch(self) -> list[Array]:
+        return [result for result, store in zip(self.results, self.stores, strict=True) if store.in_scratch]
 
     def _body(self, *refs: Any) -> None:
-        self.step(refs, pl.program_id, pl.num_programs, pl.when, jnp)
+        self.step(refs, Here(pl.program_id, pl.num_programs, jnp))
 
-    def step(self, refs: Any, number: Any, count: Any, when: Any, lib: Any) -> None:
+    def step(self, refs: Any, here: Here) -> None:
         """What a step does; ``refs`` are of scalars, operands, results and scratch memory."""
         a, b = len(self.scalars), len(self.scalars) + len(self.operands)
         scalars, blocks, outs = refs[:a], refs[a:b], refs[b : b + len(self.results)]
         scratch = list(refs[b + len(self.results) :])
         value = 0.0
         for kind, *given in self.terms:
-            value = value + self._term(kind, given, blocks, scalars, number, lib)
-        for out, result, mode, over in zip(outs, self.results, self.modes, self.over, strict=True):
-            made = value * _pattern(result.block, lib)
-            self._store(out, mode, over, made, scratch.pop(0) if "scratch" in mode else None, number, count, when, lib)
+            value = value + self._term(kind, given, blocks, scalars, here)
+        for out, result, store in zip(outs, self.results, self.stores, strict=True):
+            memory = scratch.pop(0) if store.in_scratch else None
+            store.run(out, value * here.pattern(result.block), memory, here, blocks, scalars)
 
-    def _term(self, kind: str, given: Any, blocks: Any, scalars: Any, number: Any, lib: Any) -> Any:
+    def _term(self, kind: str, given: Any, blocks: Any, scalars: Any, here: Here) -> Any:
+        number, lib = here.number, here.lib
         match kind:
             case "block":
                 return (given[0] + 1) * lib.sum(blocks[given[0]][...])
@@ -212,95 +219,36 @@ class Case:
                 return lib.where(number(given[0]) % given[1] == 0, 1.5, 2.5)
         raise AssertionError(kind)
 
-    def _store(
-        self, out: Any, mode: str, over: Any, made: Any, memory: Any, number: Any, count: Any, when: Any, lib: Any
-    ) -> None:
-        def at(last: bool) -> Any:
-            met = True
-            for k in over:
-                met = met & (number(k) == (count(k) - 1 if last else 0))
-            return met
-
-        def begin(ref: Any, value: float) -> None:
-            @when(at(last=False))
-            def _() -> None:
-                ref[...] = lib.full(ref.shape, value, np.float32)
-
-        match mode:
-            case "set":
-                out[...] = made
-            case "sum":
-                begin(out, 0.0)
-                out[...] += made
-            case "sum from one":
-                begin(out, 1.0)
-                out[...] += made
-            case "most":
-                begin(out, -1e9)
-                out[...] = lib.maximum(out[...], made)
-            case "decay":
-                begin(out, 0.0)
-                out[...] = 0.5 * out[...] + made
-            case "added to":
-                out[...] = out[...] + made
-            case "scratch sum" | "scratch sum doubled":
-                begin(memory, 0.0)
-                memory[...] += made
-                twice = 2.0 if "doubled" in mode else None
-
-                @when(at(last=True))
-                def _() -> None:
-                    out[...] = memory[...] if twice is None else twice * memory[...]
-
-            case "scratch sum always written":
-                begin(memory, 0.0)
-                memory[...] = made + memory[...]
-                out[...] = memory[...]
-            case "scratch kept":
-                begin(memory, 0.0)
-                memory[...] = 0.5 * memory[...] + made
-                out[...] = memory[...] + made
-            case "scratch within a step":
-                memory[...] = made
-                out[...] = 2.0 * memory[...]
-
     def simulated(self, grid: tuple[int, ...], arrays: list[Any], shapes: Any, counts: tuple[int, ...]) -> list[Any]:
         """The results by NumPy, on a grid and arrays that may be parts; ``counts`` are what the kernel is told."""
         a = len(self.scalars)
         outs = [np.full(shape, np.nan) for shape in shapes]
         for operand, result in self.aliases.items():
             outs[result] = arrays[a + operand].astype(np.float64)
-        scratch = [np.full(r.block, np.nan) for r, _ in self._with_scratch()]
+        scratch = [np.full(result.block, np.nan) for result in self._with_scratch()]
         scalars = arrays[:a]
-
-        def when(condition: Any) -> Any:
-            return lambda f: f() if condition else None
-
         for index in product(*map(range, grid)):
             blocks = [s.view(x, index, scalars) for s, x in zip(self.operands, arrays[a:], strict=True)]
             views = [s.view(x, index, scalars) for s, x in zip(self.results, outs, strict=True)]
-            self.step([*scalars, *blocks, *views, *scratch], index.__getitem__, counts.__getitem__, when, np)
+            self.step([*scalars, *blocks, *views, *scratch], Here(index.__getitem__, counts.__getitem__, np))
         return outs
 
 
-def _pattern(shape: tuple[int, ...], lib: Any) -> Any:
-    """Numbers that tell the entries of a block apart."""
-    made = lib.ones(shape, np.float32)
-    for d in range(len(shape)):
-        counted = lax.broadcasted_iota(np.float32, shape, d) if lib is jnp else np.indices(shape)[d]
-        made = made + (0.25 + d) * counted
-    return made
-
-
 def draw_case(number: int) -> Case:
-    """A random kernel."""
-    return _Sketch(number).case()
+    """A random kernel, each of whose results has a number somewhere."""
+    for attempt in count():
+        case = _Sketch(number, attempt).case()
+        arrays = list(case.alone.arrays().values())
+        results = case.simulated(case.grid, arrays, [r.shape for r in case.results], case.grid)
+        if all(np.isfinite(result).any() for result in results):
+            return case
+    raise AssertionError
 
 
 class _Sketch:
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, attempt: int) -> None:
         self.number = number
-        self.random = np.random.default_rng((19, number))
+        self.random = np.random.default_rng((19, number, attempt))
         self.scalars: list[Any] = []
         self.grid = self._grid()
 
@@ -323,14 +271,7 @@ class _Sketch:
         case.operands = [self._operand() for _ in range(self.pick((1, 2, 2, 3)))]
         case.terms = [("block", n) for n in range(len(case.operands))]
         self._asking(case)
-        for result in case.results:
-            over = tuple(
-                k
-                for k in range(len(self.grid))
-                if not any(p.kind != "zero" and k in _indices(p) for p in result.places)
-            )
-            case.over.append(over)
-            case.modes.append(self._mode(over))
+        case.stores = [self._store(self._apart_from(result), case) for result in case.results]
         case.scalars = self.scalars
         if self.chance(0.15):
             self._alias(case)
@@ -386,6 +327,8 @@ class _Sketch:
 
     def _result(self) -> Array:
         kept = [int(k) for k in self.random.permutation(len(self.grid)) if self.chance(0.75)]
+        if self.chance(0.3):  # as what is added up over the last
+            kept = [k for k in kept if k < len(self.grid) - 1]
         kinds = ("index",) * 24 + ("divided", "rest", "reversed", "joint", "scaled", "looked up")
         places = [self._place(k, kinds) for k in kept]
         if not places or self.chance(0.2):
@@ -421,36 +364,66 @@ class _Sketch:
             if self.chance(0.2):
                 case.terms.append(("block", len(case.operands) - 1))
 
-    def _mode(self, over: tuple[int, ...]) -> str:
-        if not over:
-            return str(self.pick(("set",) * 6 + ("scratch within a step", "scratch kept")))
-        return str(
-            self.pick(
-                ("sum",) * 4
-                + ("scratch sum",) * 3
-                + ("scratch sum always written",) * 2
-                + ("set", "sum from one", "most", "decay", "scratch kept", "scratch sum doubled")
-            )
-        )
+    def _apart_from(self, result: Array) -> tuple[int, ...]:
+        """The grid indices that a result's place does not depend on."""
+        used = {k for place in result.places if place.kind != "zero" for k in _indices(place)}
+        return tuple(k for k in range(len(self.grid)) if k not in used)
+
+    def _store(self, over: tuple[int, ...], case: Case) -> Store:
+        mode = str(self.pick(TOGETHER_MODES if over else PLAIN_MODES))
+        if mode != "scratch sum":
+            return Store(mode, over)
+        words = [self.pick(("", "", "", "always written", "alike", "alike", "twice in the last"))]
+        words += [self.pick(("", "", "", "", "rounded", "rounded", "rounded", "doubled"))]
+        mask = None
+        if self.chance(0.5):
+            mask = self._mask(over, len(case.operands))
+            if over[-1] == len(self.grid) - 1 and self.chance(0.8):
+                over = over[-1:]
+            if words[0] in ("", "always written") and self.chance(0.3):
+                words.append(self.pick(("copied first", "read before")))
+        return Store(mode, over, tuple(filter(None, words)), mask)
+
+    def _mask(self, over: tuple[int, ...], operands: int) -> Mask:
+        kind, k = self.pick(MASKS), over[-1]
+        others = [j for j in range(len(self.grid)) if j != k]
+        match kind:
+            case "number":
+                return Mask(kind, k)
+            case "table by number":
+                return Mask(kind, k, self._table(self.grid[k]))
+            case "block":
+                return Mask(kind, int(self.pick(range(operands))))
+            case "sum":
+                return Mask(kind)
+            case "table" if others:
+                j = int(self.pick(others))
+                return Mask(kind, j, self._table(self.grid[j]))
+            case "another number" if others:
+                return Mask(kind, int(self.pick(others)))
+        return Mask("rows", int(self.pick((0, 1))))
 
     def _alias(self, case: Case) -> None:
         result = case.results[0]
+        if case.stores[0].rounds:
+            return
         case.operands.append(replace(result))
         case.terms.append(("block", len(case.operands) - 1))
         case.aliases = {len(case.operands) - 1: 0}
         if self.chance(0.5):
-            case.modes[0] = "added to"
+            case.stores[0] = Store("added to", case.stores[0].over)
 
     def _declare(self, case: Case) -> None:
         """What is true of the grid: over which indices nothing is kept in memory."""
         if not self.chance(0.4):
             return
-        scratch = [over for over, mode in zip(case.over, case.modes, strict=True) if "scratch" in mode]
-        if any(mode == "scratch kept" for mode in case.modes):
+        apart = [self._apart_from(result) for result in case.results]
+        scratch = [over for over, store in zip(apart, case.stores, strict=True) if store.in_scratch]
+        if any(store.mode == "scratch kept" for store in case.stores):
             return
         if any(k < j for over in scratch for k in over for j in range(len(self.grid)) if j not in over and k < j):
             return
-        together = {k for over in case.over for k in over}
+        together = {k for over in apart for k in over}
         case.semantics = tuple("arbitrary" if k in together else "parallel" for k in range(len(self.grid)))
 
 

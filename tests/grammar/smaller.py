@@ -20,7 +20,7 @@ from grammar.batches import ROOT, environment
 from grammar.cases import QUICK, Case, Decided, differences
 from shardwright.apply import named
 from shardwright.devices import find_device
-from shardwright.evaluate import plan_pins
+from shardwright.problem import Problem
 from shardwright.request import mesh_shape
 
 PAIRS = 12
@@ -59,7 +59,7 @@ def simple_plans(case: Case, mesh: dict[str, int]) -> Iterator[Decided]:
         for sides in list(product((0, 1), repeat=len(group.conflicts)))[:4]
     ]
     for decisions in [*singles, *(case.decisions(mesh, random) for _ in range(PAIRS))]:
-        plan = plan_pins(case.traced, mesh_shape(mesh), device, device.usable_bytes, decisions)
+        plan = Problem.of(case.traced, device, device.usable_bytes, (mesh_shape(mesh),)).plan_of(decisions)
         if any(any(sharding) for sharding in plan.partitioned.values):
             yield Decided(0, "decisions", mesh, plan)
 

@@ -22,7 +22,7 @@ from shardwright.analysis.present import human_bytes
 from shardwright.ir.program import Program, Source
 from shardwright.plan.words import signed
 from shardwright.price import Cost
-from shardwright.price.present import human_seconds
+from shardwright.price.estimate import human_seconds
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardwright.advice.draft import bodies_of, reads_of
+from shardwright.ir.kinds import MADE
 from shardwright.ir.program import Op, Program
 
 
@@ -201,7 +202,7 @@ class Numbering:
             if op.operands[0] in self.kept:
                 self.kept.add(op.results[0])
             return
-        shaping = op.kind in ("constant", "iota", "dynamic_slice", "reshape", "broadcast_in_dim")
+        shaping = op.kind in MADE or op.kind in ("dynamic_slice", "reshape", "broadcast_in_dim")
         if not op.source.recomputed and not (shaping and not any(v in self.kept for v in op.operands)):
             return
         first = max((self.nodes[r.node].order[0] for r in known), default=-1)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwright.ir.kinds import IN_PLACE, MOVES_DATA
 from shardwright.ir.program import Op, Program, Source
-from shardwright.price.kernels import IN_PLACE, SHAPING
 
 _PERIODS_TRIED = 8
 _FEWEST_OPS = 3
@@ -152,7 +152,7 @@ def function_around(program: Program, ops: Iterable[int]) -> Source | None:
 
 def _computes(program: Program, o: int) -> bool:
     op = program.ops[o]
-    return op.kind not in SHAPING | IN_PLACE and any(program.values[v].shape for v in op.results)
+    return op.kind not in MOVES_DATA | IN_PLACE and any(program.values[v].shape for v in op.results)
 
 
 def _nearly(part: int, whole: int) -> bool:

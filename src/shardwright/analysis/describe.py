@@ -13,6 +13,7 @@ from shardwright.analysis.colours import Colours
 from shardwright.analysis.conflicts import CompatibilitySet, Conflict
 from shardwright.analysis.groups import Group
 from shardwright.analysis.names import Ints
+from shardwright.ir.kinds import SAME_ENTRIES
 from shardwright.ir.program import Op, Program, Source
 
 Floats = NDArray[np.float64]
@@ -137,7 +138,7 @@ def _flops_by_colour(colours: Colours) -> Floats:
     return total
 
 
-_VIEWS = frozenset({"convert", "reshape", "transpose", "broadcast_in_dim", "dynamic_slice", "slice"})
+_LOOKED_THROUGH = SAME_ENTRIES | {"broadcast_in_dim"}
 
 
 def _first_uses(program: Program) -> Ints:
@@ -145,9 +146,9 @@ def _first_uses(program: Program) -> Ints:
     first = np.full(len(program.values), len(program.ops), dtype=np.int64)
     for o in range(len(program.ops) - 1, -1, -1):
         op = program.ops[o]
-        if op.rule.tensors and op.kind not in _VIEWS:
+        if op.rule.tensors and op.kind not in _LOOKED_THROUGH:
             first[list(op.operands)] = o
-        elif op.kind in _VIEWS or op.kind == "optimization_barrier":
+        elif op.kind in _LOOKED_THROUGH or op.kind == "optimization_barrier":
             for a, b in zip(op.operands, op.results, strict=False):
                 first[a] = min(first[a], first[b])
         elif op.kind == "while":

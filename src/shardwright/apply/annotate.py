@@ -15,10 +15,11 @@ from typing import Any
 from shardwright import _jax
 from shardwright.ir.build import ReadModule
 from shardwright.ir.given import mesh_symbol
+from shardwright.ir.kinds import CONSTRAINT
 from shardwright.ir.outlook import narrowed_by
-from shardwright.ir.program import CONSTRAINT, Op
+from shardwright.ir.program import Op
 from shardwright.price import Partitioned
-from shardwright.price.route import stations
+from shardwright.price.collectives import stations
 from shardwright.space.state import Sharding
 
 TAG = "shardwright.op"

@@ -9,8 +9,8 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from shardwright.cli.output import put
 from shardwright.devices import PRESETS
-from shardwright.machine import AXES
 from shardwright.models import MODELS, Model
+from shardwright.request.machine import AXES
 from shardwright.space import TACTICS
 
 SHELLS = ("bash", "zsh", "fish")

@@ -50,6 +50,48 @@ class Link:
 
 
 @dataclass(frozen=True)
+class KernelCosts:
+    """What kernels take beyond the peaks of a device.
+
+    The figures were fitted to the cycles that the TPU compiler gives (libtpu of jax 0.10.2, v5e unless it says
+    otherwise). Every device has the same until it is measured itself. A *slot* is one lane's part of an instruction of
+    the vector unit: ``vector_ops_per_second`` of them go by in a second.
+
+    Attributes:
+        launch_seconds: Of every kernel: a fusion in a loop never has fewer than about 2,000 cycles.
+        matrix_efficiency: The part of the peak that large products reach (8,192³ in bf16).
+        streamed_rows: How many rows go through a matrix unit at a time; fewer are padded.
+        memory_efficiency: The part of the memory's rate that elementwise kernels reach, fitted to the totals of the
+            programs of benchmarks/fidelity.py.
+        contraction_memory_efficiency: The same of contractions, whose operands come tile by tile.
+        cheap_slots: For each entry that an elementwise op gives: a softmax of f32 takes 32 cycles for each register of
+            8 × 128 entries, and each cycle has four slots.
+        expensive_slots: The same of ``exp``, a division and the like.
+        reduce_slots: For each entry that a reduction reads.
+        slice_slots: For each byte read or written of a slice out of a loop's stack (a decoding step's cache: 286 bytes
+            a cycle on v5e, 287 on each core of v5p).
+        relayout_slots: The same of a copy to another layout (222 on v5e, 287 on v5p).
+        small_tile_slots: The same of a copy into tiles of 2 or 4 rows (84 on v5e, 106 on v5p).
+
+    """
+
+    launch_seconds: float = 1.3e-6
+    matrix_efficiency: float = 0.95
+    streamed_rows: int = 8
+    memory_efficiency: float = 0.95
+    contraction_memory_efficiency: float = 0.53
+    cheap_slots: float = 10.0
+    expensive_slots: float = 30.0
+    reduce_slots: float = 22.0
+    slice_slots: float = 14.0
+    relayout_slots: float = 17.0
+    small_tile_slots: float = 44.0
+
+    def __post_init__(self) -> None:
+        _check_positive("kernel_costs", **vars(self))
+
+
+@dataclass(frozen=True)
 class Device:
     """One device as JAX counts them: a TPU chip (v2, v3: a core; 7x: half a chip), a GPU, a host's CPU.
 
@@ -72,6 +114,7 @@ class Device:
             known, and programs with values on the host are refused.
         host_memory_bytes: What a device can have of its host's memory; "48GiB" works too. 0 where it is not known, and
             no limit is held.
+        kernel_costs: What kernels take beyond these peaks.
 
     """
 
@@ -89,6 +132,7 @@ class Device:
     slice_shape: tuple[int, ...] | None = None
     host_bytes_per_second: float = 0.0
     host_memory_bytes: int = 0
+    kernel_costs: KernelCosts = field(default_factory=KernelCosts)
 
     def __post_init__(self) -> None:
         whose = f"the device {self.name!r}"

@@ -9,6 +9,8 @@ The sources, by the names used below:
 - *data sheet*: NVIDIA's, for the SXM module; dense figures, where it prints those with sparsity they are halved.
 - *XLA*: openxla/xla, xla/backends/gpu/target_config/specs/*.txtpb: what CUDA reports on such a device.
 - *DGX*: NVIDIA's data sheets of the systems with eight of these GPUs: the memory of the host, an eighth of it each.
+- *fitted*: what kernels take beyond the peaks (``KernelCosts``), the same for all: fitted to the cycles that the libtpu
+  of jax 0.10.2 gives, most of them for v5e, and not measured on GPUs or CPUs.
 - *NCCL*: nccl/src/graph/tuning.cc, `hwLat`, ring with LL128, the protocol of middle sizes, where latency matters.
 """
 

@@ -13,12 +13,13 @@ from shardwright.apply import spec
 from shardwright.explain.reasons import SPLIT, Dimension, Listed, decisions_on
 from shardwright.ir.program import Argument
 from shardwright.price import Cost, CostModel
+from shardwright.price.kept import kept_by
 from shardwright.price.shardings import fixed_on, shard_value
 from shardwright.search.lists import replaced
 from shardwright.space import Decision, Decisions, Whole, resolve
 from shardwright.space.decisions import entry_of, path_matches, paths_of
 from shardwright.space.roles import Roles
-from shardwright.space.state import Entry, Sharding, State, keep_whole
+from shardwright.space.state import AnyEntry, KeepWhole, Sharding, State, Subject
 
 if TYPE_CHECKING:
     from shardwright.plan.plan import Plan
@@ -184,8 +185,8 @@ def _kept(plan: Plan, argument: Argument, pattern: str, axes: Sequence[str]) -> 
         paths = paths_of(program, [v for v in values if v in program.argument_of]) if argument.value in values else []
         for axis in axes if paths and paths != [pattern] else ():
             entries = state.lists[names.index(axis)]
-            if not any(e.group < 0 for e in entries):  # two sets on one axis would be one to sw.evaluate
-                lists = replaced(state.lists, names.index(axis), (keep_whole(k), *entries))
+            if not any(isinstance(e, KeepWhole) for e in entries):  # two sets on one axis would be one to sw.evaluate
+                lists = replaced(state.lists, names.index(axis), (KeepWhole(k), *entries))
                 decisions = _in_order(plan, (*plan.decisions, *(Whole(axis, path) for path in paths)))
                 text = f"{', '.join(paths)} whole on {axis}"
                 yield _Change(text, axis, None, decisions, State(lists, state.whole))
@@ -213,7 +214,7 @@ def state_of(plan: Plan, decisions: Decisions) -> State | None:
 def sharding_in(plan: Plan, state: State, value: int) -> Sharding:
     """The sharding of an argument in a state."""
     places, tensor = plan.partitioned.places, plan.analysis.program.values[value]
-    kept = tuple(-2 - k for k, values in enumerate(state.whole) if value in values)
+    kept = kept_by(value, state.whole)
     mesh = plan.partitioned.mesh
     groups, fixed = places.of_value[value], fixed_on(tensor.given, mesh)
     return shard_value(tensor.shape, groups, places.pairs(value), kept, mesh, state.lists, fixed=fixed)
@@ -238,7 +239,9 @@ def price(plan: Plan, states: Sequence[State]) -> list[Cost]:
 def _reordered(plan: Plan, decisions: Decisions) -> State:
     """The state of decisions that keep the same arguments whole as the plan: nothing about these is worked out anew."""
     state, names = plan.partitioned.state, plan.partitioned.mesh.names
-    lists: list[dict[int, Entry]] = [{e.group: e for e in entries if e.group < 0} for entries in state.lists]
+    lists: list[dict[Subject, AnyEntry]] = [
+        {e: e for e in entries if isinstance(e, KeepWhole)} for entries in state.lists
+    ]
     for decision in decisions:
         if isinstance(decision, Decision):
             entry = entry_of(plan.analysis, decision)
@@ -249,7 +252,7 @@ def _reordered(plan: Plan, decisions: Decisions) -> State:
 def _renumbered(state: State, whole: tuple[frozenset[int], ...]) -> State:
     """The same state with its sets among others."""
 
-    def entry(e: Entry) -> Entry:
-        return e if e.group >= 0 else keep_whole(whole.index(state.whole[-2 - e.group]))
+    def entry(e: AnyEntry) -> AnyEntry:
+        return KeepWhole(whole.index(state.whole[e.number])) if isinstance(e, KeepWhole) else e
 
     return State(tuple(tuple(map(entry, entries)) for entries in state.lists), whole)

@@ -20,7 +20,7 @@ from shardwright.explain.reasons import NO_DECISION, SPLIT, Reason
 from shardwright.explain.source_lines import OpKind
 from shardwright.explain.uneven_sizes import Padded, Uneven
 from shardwright.plan.words import many, more, short, signed_percent, signed_seconds
-from shardwright.price.present import human_seconds, place
+from shardwright.price.estimate import human_seconds, place
 
 if TYPE_CHECKING:
     from shardwright.explain.explanation import Explanation, Tensor

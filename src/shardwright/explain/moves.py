@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shardwright.ir.kinds import CARRIES, SAME_ENTRIES
 from shardwright.ir.program import Program, Source, is_elementwise
 from shardwright.price import Collective
 from shardwright.space.carried import carried_results
@@ -63,9 +64,6 @@ def _collected(plan: Plan, of: Callable[[Collective], str | None]) -> tuple[Move
     return tuple(sorted(out, key=lambda m: -m.seconds))
 
 
-_VIEWS = frozenset({"convert", "reshape", "transpose", "slice", "dynamic_slice"})
-
-
 def forms_of(program: Program, arguments: Collection[int]) -> frozenset[int]:
     """The arguments' values, and their casts, slices and reshapes, inside of loops as well."""
     found = set(arguments)
@@ -78,7 +76,7 @@ def forms_of(program: Program, arguments: Collection[int]) -> frozenset[int]:
                     found.update(program.regions[r].parameters[k] for r in op.regions)
         elif op.kind == "optimization_barrier":
             found.update(b for a, b in zip(op.operands, op.results, strict=True) if a in found)
-        elif op.kind in _VIEWS and op.operands[0] in found:
+        elif op.kind in SAME_ENTRIES and op.operands[0] in found:
             found.update(op.results)
     return frozenset(found)
 
@@ -103,12 +101,12 @@ def updates_of(program: Program, arguments: Collection[int]) -> frozenset[int]:
 
 def _one_back(program: Program, v: int) -> list[int]:
     op = program.ops[program.values[v].op]
-    if op.kind in ("while", "optimization_barrier"):
+    if op.kind in CARRIES:
         k = op.results.index(v)
         return [program.regions[op.regions[-1]].results[k]] if op.kind == "while" else [op.operands[k]]
     if op.kind == "dynamic_update_slice":  # a loop writes one layer's part at a time
         return [op.operands[1]]
-    if op.kind in _VIEWS or (op.kind == "broadcast_in_dim" and _same_size(program, op.operands[0], v)):
+    if op.kind in SAME_ENTRIES or (op.kind == "broadcast_in_dim" and _same_size(program, op.operands[0], v)):
         return [op.operands[0]]
     if is_elementwise(program, op) or op.kind == "select":
         return [x for x in op.operands if program.values[x].shape == program.values[v].shape]

@@ -18,6 +18,7 @@ from shardwright.explain.reasons import INDIVISIBLE, UNNAMED, Dimension
 from shardwright.ir.program import Argument
 from shardwright.price import Cost, CostModel, Places
 from shardwright.price.collectives import local_bytes
+from shardwright.price.kept import kept_by
 from shardwright.price.shardings import shard_value
 from shardwright.price.uneven import padded_size, padding, splits
 from shardwright.space import Decision, Whole
@@ -105,7 +106,7 @@ def _larger(
     sharding = plan.partitioned.values[argument.value]
     if group in plan.partitioned.places.uniform:
         loose = _Loose(plan.partitioned.places, group)
-        kept = tuple(-2 - k for k, values in enumerate(state.whole) if argument.value in values)
+        kept = kept_by(argument.value, state.whole)
         groups, pairs = loose.of_value[argument.value], loose.pairs(argument.value)
         sharding = shard_value(value.shape, groups, pairs, kept, mesh, state.lists, loose.padded(argument.value))
         cost = None if _large(plan) else _cost(plan, loose, state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,16 +15,16 @@ from shardwright.fit.dimension import Dimension
 from shardwright.fit.found import DEVICES, SIZE, Tried
 from shardwright.plan import Plan
 from shardwright.price import CostModel
-from shardwright.price.margins import margin_of
-from shardwright.request import MeshShape
+from shardwright.price.estimate import margin_of
+from shardwright.problem import Problem
+from shardwright.request import Budget, MeshShape
 from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best
 from shardwright.search import Outcome
 from shardwright.space.state import State
 from shardwright.traced import Traced
-from shardwright.wish import Wish
 
-_SIMULATIONS = 20
-"""Of the tree search of a try: tactics and local changes find what is small."""
+_SHORT = Budget(simulations=20)
+"""Of a try: tactics and local changes find what is small."""
 _SMALLEST = 1
 
 
@@ -32,20 +32,27 @@ _SMALLEST = 1
 class Attempt:
     """A program at some size on some mesh, and what a short search met there."""
 
-    traced: Traced
-    mesh: MeshShape
-    costs: CostModel
+    problem: Problem
     outcome: Outcome
+
+    @property
+    def costs(self) -> CostModel:
+        """What prices its states."""
+        return self.problem.costs
+
+    @property
+    def mesh(self) -> MeshShape:
+        """The mesh that it is on."""
+        return self.problem.mesh
 
 
 @dataclass(eq=False)
 class Attempts:
     """Tries, each made once; ``tried`` are all of them in order."""
 
-    traced: Traced
-    wish: Wish
+    problem: Problem
     dimension: Dimension
-    budget: Mapping[str, Any]
+    budget: Budget
     watch: Callable[[str], None]
     tried: list[Tried] = field(default_factory=list)
     made: dict[tuple[int, MeshShape], Attempt | str] = field(default_factory=dict)
@@ -55,7 +62,7 @@ class Attempts:
     def fits(self, size: int, mesh: MeshShape, question: str = SIZE) -> bool | None:
         """Whether anything was found that fits by the estimate; None where the function does not take the size."""
         attempt = self.attempt(size, mesh, question)
-        return None if attempt is None else attempt.outcome.cost.peak_bytes <= self.wish.limit_bytes
+        return None if attempt is None else attempt.outcome.cost.peak_bytes <= self.problem.limit_bytes
 
     def surely(self, size: int, mesh: MeshShape, question: str = SIZE) -> bool | None:
         """Whether a plan was found that fits for all that estimates are known to be off; None as in ``fits``."""
@@ -66,9 +73,9 @@ class Attempts:
         if key not in self.sure:
             found = self._sure_states(attempt)
             if not found and self.may_fit(attempt):
-                tight = int(self.wish.limit_bytes / self.margin.high)
-                options = {"starts": attempt.outcome.front, "any_fit": True, "simulations": _SIMULATIONS}
-                found = self._sure_states(self._search(attempt.traced, mesh, tight, costs=attempt.costs, **options))
+                tight = int(self.problem.limit_bytes / self.margin.high)
+                searched = self._search(attempt.problem.within(tight), _SHORT, attempt.outcome.front, any_fit=True)
+                found = self._sure_states(searched)
             self.sure[key] = found
         self._note(question, size, mesh, attempt)
         return bool(self.sure[key])
@@ -83,7 +90,7 @@ class Attempts:
         assert not isinstance(attempt, str)
         states = self.sure[size, mesh]
         tight = max(attempt.costs.evaluate(state).peak_bytes for state in states)
-        found = self._search(attempt.traced, mesh, tight, costs=attempt.costs, starts=states, **self.budget)
+        found = self._search(attempt.problem.within(tight), self.budget, states)
         sure = [*self._sure_states(found), *states]
         return self._plan_of(found, min(sure, key=lambda state: found.costs.evaluate(state).step_seconds))
 
@@ -105,12 +112,12 @@ class Attempts:
         cost = attempt.costs.evaluate(state)
         if cost.host_over_bytes:
             return False
-        return self.margin.fits(cost.peak_bytes, attempt.costs.held_bytes(state), self.wish.limit_bytes)
+        return self.margin.fits(cost.peak_bytes, attempt.costs.held_bytes(state), self.problem.limit_bytes)
 
     @cached_property
     def margin(self) -> Margin:
         """How far estimates of such a program are off."""
-        return margin_of(self.traced.analysis.program, self.wish.device.platform)
+        return margin_of(self.problem.program, self.problem.device.platform)
 
     def attempt(self, size: int, mesh: MeshShape, question: str = SIZE) -> Attempt | None:
         """A short search that ends as soon as something fits; None where the function does not take the size."""
@@ -119,7 +126,7 @@ class Attempts:
             devices = f"{mesh.devices:,} device{'s' * (mesh.devices != 1)}"
             self.watch(devices if question == DEVICES else f"{self.dimension.name} of {size:,}")
             try:
-                found = self._search(self.at(size), mesh, any_fit=True, simulations=_SIMULATIONS)
+                found = self._search(self.at(size).on(mesh), _SHORT, any_fit=True)
                 if found.outcome.search.ended == "interrupted":
                     raise KeyboardInterrupt
                 self.made[key] = found
@@ -129,48 +136,39 @@ class Attempts:
         self._note(question, size, mesh, made)
         return None if isinstance(made, str) else made
 
-    def at(self, size: int) -> Traced:
-        """The program with the dimension at another size."""
+    def at(self, size: int) -> Problem:
+        """The problem with the dimension at another size."""
         if size == self.dimension.size:
-            return self.traced
+            return self.problem
+        traced = self.problem.traced
         if size not in self.sizes:
             sizes = self.dimension.scaled(size)
             if sizes is None:
                 raise TraceError(f"the dimensions that grow with {self.dimension.name} would not all be whole.")
-            self.sizes[size] = self.traced.again(shapes=self.traced.resized(sizes))
-        return self.sizes[size]
+            self.sizes[size] = traced.again(shapes=traced.resized(sizes))
+        return self.problem.with_traced(self.sizes[size])
 
     def plan(self, attempt: Attempt) -> Plan:
         """The plan of a whole search: the fastest that fits, as ``sw.partition`` has it, or else the smallest."""
-        starts = (attempt.outcome.best,)
-        found = self._search(
-            attempt.traced, attempt.mesh, costs=attempt.costs, starts=starts, few=FEW_EXPLICIT, **self.budget
-        )
-        costs, outcome = found.costs, found.outcome
+        limit = self.problem.limit_bytes  # that of the problem as given, whatever the attempt's was
+        found = self._search(attempt.problem.within(limit), self.budget, (attempt.outcome.best,), few=FEW_EXPLICIT)
+        outcome = found.outcome
         if not outcome.few:
             return self._plan_of(found, outcome.best)
-        states = [*close_to_best(costs, outcome.few), outcome.simple]
+        states = [*close_to_best(found.costs, outcome.few), outcome.simple]
         plans = {state: self._plan_of(found, state) for state in states}
-        return by_shardy(attempt.traced.module, list(plans.values()), plans[outcome.simple])
+        return by_shardy(attempt.problem.traced.module, list(plans.values()), plans[outcome.simple])
 
     def smallest_plan(self, attempt: Attempt) -> Plan:
         """The plan that needs least memory."""
-        starts = (attempt.outcome.best,)
-        found = self._search(
-            attempt.traced, attempt.mesh, limit_bytes=_SMALLEST, costs=attempt.costs, starts=starts, **self.budget
-        )
+        found = self._search(attempt.problem.within(_SMALLEST), self.budget, (attempt.outcome.best,))
         return self._plan_of(found, found.outcome.best)
 
-    def _search(self, traced: Traced, mesh: MeshShape, limit_bytes: int | None = None, **options: Any) -> Attempt:
-        wish = self.wish
-        if limit_bytes is not None:
-            wish = Wish(wish.device, limit_bytes, wish.pin, wish.replicate)
-        costs, outcome = wish.search(traced, mesh, **options)
-        return Attempt(traced, mesh, costs, outcome)
+    def _search(self, problem: Problem, budget: Budget, starts: Sequence[State] = (), **options: Any) -> Attempt:
+        return Attempt(problem, problem.search(budget, starts=starts, **options))
 
     def _plan_of(self, found: Attempt, state: State) -> Plan:
-        device, limit_bytes, search = self.wish.device, self.wish.limit_bytes, found.outcome.search
-        return found.traced.plan_of(found.mesh, device, limit_bytes, state, costs=found.costs, search=search)
+        return found.problem.within(self.problem.limit_bytes).plan(state, search=found.outcome.search)
 
     def _note(self, question: str, size: int, mesh: MeshShape, found: Attempt | str) -> None:
         """Enter a try, once for each question; what is known better later takes its place."""
@@ -194,7 +192,7 @@ class Attempts:
         needed = int(found.outcome.cost.peak_bytes)
         if self.may_fit(found):
             return Tried(question, size, shape, needed, None, "may fit: too close to the limit to tell")
-        over = human_bytes(needed - self.wish.limit_bytes)
+        over = human_bytes(needed - self.problem.limit_bytes)
         return Tried(question, size, shape, needed, False, f"does not fit: the smallest plan found is over by {over}")
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardwright.errors import PinError
+from shardwright.problem import Problem
 from shardwright.space.decisions import find_group
 from shardwright.space.roles import Roles
-from shardwright.traced import Traced
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Dimension:
         )
 
 
-def find_dimension(traced: Traced, named: str | Sequence[str] | None) -> Dimension:
+def find_dimension(problem: Problem, named: str | Sequence[str] | None) -> Dimension:
     """The dimension that is named, with all that is tied to it; or several that grow together; or the batch."""
-    analysis = traced.analysis
+    analysis = problem.analysis
     if named is None:
         try:
             groups = [Roles(analysis).batch]
@@ -46,7 +46,7 @@ def find_dimension(traced: Traced, named: str | Sequence[str] | None) -> Dimensi
         f"{a.path}[{d}]": analysis.program.values[a.value].shape[d]
         for group in groups
         for a in analysis.program.arguments
-        for d, g in enumerate(traced.places.of_value[a.value])
+        for d, g in enumerate(problem.places.of_value[a.value])
         if g == group
     }
     described = [analysis.descriptions[g] for g in groups]

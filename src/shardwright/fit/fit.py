@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardwright._progress import note_bar
 from shardwright.analysis.present import human_bytes
 from shardwright.asking import MOST_ASKED, whom_to_ask
-from shardwright.devices import Device, parse_bytes
+from shardwright.devices import Device
 from shardwright.devices.targets import parse_target
 from shardwright.errors import DeviceError, InfeasibleError, MeshError, PinError, PlanError
 from shardwright.fit.attempts import Attempt, Attempts
@@ -16,18 +16,14 @@ from shardwright.fit.dimension import find_dimension
 from shardwright.fit.found import DEVICES, SIZE, Fit
 from shardwright.fit.judged import MOST_COMPILED, Judge
 from shardwright.fit.largest import largest
-from shardwright.fit.meshes import meshes_of
 from shardwright.frontend.calls import Donate, Names
 from shardwright.frontend.own_shardings import KEEP
-from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
-from shardwright.machine import find_machine, shapes
-from shardwright.pareto import best_shape
+from shardwright.meshes import best_mesh
 from shardwright.plan import Plan
-from shardwright.plan.pins import named_axes
-from shardwright.request import MeshShape
-from shardwright.traced import Traced
-from shardwright.wish import Wish, check_budget
+from shardwright.problem import Problem
+from shardwright.request import Budget, MeshLike, MeshShape, PinLike, check_count
+from shardwright.request.machine import shapes
 
 _MOST_NUMBERS_ASKED = 2
 """Numbers of devices that the compiler is asked about, at most."""
@@ -38,15 +34,15 @@ def fit(
     *args: Any,
     kwargs: Mapping[str, Any] | None = None,
     static_argnames: Names = (),
-    mesh: Any = None,
+    mesh: MeshLike = None,
     device: str | Device | None = None,
     memory: int | str | None = None,
     dimension: str | Sequence[str] | None = None,
     verify: str | None = None,
     most_devices: int = 4096,
     donate: Donate = (),
-    pin: Any = None,
-    replicate: Any = (),
+    pin: PinLike = None,
+    replicate: str | Sequence[str] = (),
     seconds: float | None = None,
     simulations: int | None = None,
     seed: int = 0,
@@ -96,35 +92,36 @@ def fit(
         PinError: there is no such dimension, or no batch was found.
 
     """
-    check_budget(seconds, simulations=simulations, most_devices=most_devices)
-    machine = find_machine(mesh, device, pin)
-    found = machine.device
-    limit_bytes = found.usable_bytes if memory is None else parse_bytes(memory)
-    traced = Traced.of(
+    budget = Budget(seconds, simulations, seed)
+    check_count("most_devices", most_devices)
+    problem = Problem(
         fn,
-        args,
-        donate,
-        platform or lowering_platform(found.platform),
-        trip_counts,
-        rules,
-        kwargs,
-        static_argnames,
-        constraints,
+        *args,
+        mesh=mesh,
+        device=device,
+        memory=memory,
+        kwargs=kwargs,
+        static_argnames=static_argnames,
+        donate=donate,
+        pin=pin,
+        replicate=replicate,
+        platform=platform,
+        trip_counts=trip_counts,
+        rules=rules,
+        constraints=constraints,
     )
-    machine = machine.for_program(traced.module.program)
-    named = None if len(machine.shapes) == 1 else named_axes(pin)
+    named = None if len(problem.shapes) == 1 else problem.pins.axes
     if verify is not None:
-        parse_target(verify).check(machine.shapes[0].devices)
-    changed = find_dimension(traced, dimension)
-    wish = Wish(found, limit_bytes, pin, replicate)
-    budget = {"seconds": seconds, "simulations": simulations, "seed": seed}
+        parse_target(verify).check(problem.shapes[0].devices)
+    changed = find_dimension(problem, dimension)
     with note_bar(progress) as watch:
-        shape = best_shape(wish, traced, machine.shapes, None)
-        attempts = Attempts(traced, wish, changed, budget, watch)
+        problem = best_mesh(problem)
+        shape = problem.mesh
+        attempts = Attempts(problem, changed, budget, watch)
         estimated = largest(lambda n: attempts.fits(n, shape), changed.size, shape.devices)
         notes, on = list(_untaken(attempts)), verify
         if verify is None and not attempts.margin.exact:
-            on = whom_to_ask(found, shape.devices, ask_compiler)
+            on = whom_to_ask(problem.device, shape.devices, ask_compiler)
         size, plan = None, None
         if on is not None and estimated is not None:
             most = MOST_ASKED if verify is None else MOST_COMPILED
@@ -139,17 +136,17 @@ def fit(
             size, plan, more = _sure(attempts, shape, estimated)
             notes += more
         # Shardings of the program's own are on one mesh alone.
-        most = 0 if traced.module.program.is_sharded else most_devices
+        most = 0 if problem.program.is_sharded else most_devices
         devices_plan = _fewest(attempts, shape, most, named, ask_compiler)
     if plan is None and devices_plan is None:
         raise _nothing(attempts, shape)
     return Fit(
-        traced.analysis.program.name,
+        problem.program.name,
         changed.name,
         changed.size,
-        dict(zip(shape.names, shape.sizes, strict=True)),
-        found,
-        limit_bytes,
+        shape.axes,
+        problem.device,
+        problem.limit_bytes,
         size,
         plan,
         devices_plan.partitioned.mesh.devices if devices_plan is not None else None,
@@ -217,7 +214,7 @@ def _fewest(
             attempt = attempts.attempt(size, shape, DEVICES)
             if attempt is None or not attempts.may_fit(attempt) or not left:
                 continue
-            on = whom_to_ask(attempts.wish.device, devices, ask_compiler)
+            on = whom_to_ask(attempts.problem.device, devices, ask_compiler)
             if on is not None:
                 left -= 1
                 plan = attempts.ask(attempt, on, DEVICES)
@@ -229,7 +226,7 @@ def _fewest(
 def _open(attempts: Attempts, devices: int, named: Sequence[str]) -> list[MeshShape]:
     """The shape that looks best of those that so many devices can have."""
     try:
-        return [best_shape(attempts.wish, attempts.traced, shapes(attempts.wish.device, devices, named), None)]
+        return [best_mesh(attempts.problem.among(shapes(attempts.problem.device, devices, named))).mesh]
     except (MeshError, PinError, DeviceError):  # too few devices for the axes that pins name
         return []
 
@@ -239,7 +236,7 @@ def _nothing(attempts: Attempts, mesh: MeshShape) -> InfeasibleError:
     met = [attempt for attempt in attempts.made.values() if isinstance(attempt, Attempt)]
     least = min(met, key=lambda attempt: attempt.outcome.cost.peak_bytes)
     plan = attempts.smallest_plan(least)
-    needed, limit = int(plan.estimate_cost.peak_bytes), attempts.wish.limit_bytes
+    needed, limit = int(plan.estimate_cost.peak_bytes), attempts.problem.limit_bytes
     held = ", ".join(f"{a.name} ({a.what}, {human_bytes(a.bytes)})" for a in plan.estimate.alive[:4])
     most = max(attempt.mesh.devices for attempt in met)
     message = (
@@ -248,3 +245,17 @@ def _nothing(attempts: Attempts, mesh: MeshShape) -> InfeasibleError:
         f"device, and {human_bytes(limit)} is the limit; at its peak it holds {held}."
     )
     return InfeasibleError(message, needed, limit, plan, ())
+
+
+def meshes_of(mesh: MeshShape, count: int) -> Iterator[MeshShape]:
+    """A mesh with the first axis made longer or shorter, further ones only where it must; then all on the first."""
+    sizes, left = list(mesh.sizes), count
+    for axis in range(len(sizes) - 1, -1, -1):
+        kept = sizes[axis] if axis else left
+        while left % kept:
+            kept -= 1
+        sizes[axis], left = kept, left // kept
+    yield MeshShape(mesh.names, tuple(sizes))
+    alone = MeshShape(mesh.names, (count, *(1 for _ in sizes[1:])))
+    if alone.sizes != tuple(sizes):
+        yield alone

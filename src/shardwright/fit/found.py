@@ -16,7 +16,7 @@ from shardwright.devices import Device
 from shardwright.plan import Plan
 from shardwright.plan.plan_text import exact_bytes
 from shardwright.plan.verdicts import CompilerVerdict
-from shardwright.price.present import human_seconds
+from shardwright.price.estimate import human_seconds
 
 SIZE, DEVICES, COMPILED = "size", "devices", "compiled"
 

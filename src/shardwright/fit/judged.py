@@ -59,9 +59,9 @@ class Judge:
 
     def _guess(self, near: int) -> int:
         """The largest size whose estimate is within the limit, corrected by how far off the estimate was."""
-        wish = self.attempts.wish
-        corrected = dataclasses.replace(wish, limit_bytes=int(wish.limit_bytes * self._off))
-        attempts = dataclasses.replace(self.attempts, wish=corrected, tried=[], made={})
+        given = self.attempts.problem
+        corrected = given.within(int(given.limit_bytes * self._off))
+        attempts = dataclasses.replace(self.attempts, problem=corrected, tried=[], made={}, sure={})
         return largest(lambda size: attempts.fits(size, self.mesh), near, self.step) or 0
 
     def _judge(self, size: int) -> None:

@@ -15,11 +15,10 @@ from shardwright.errors import ModuleError
 from shardwright.ir import given
 from shardwright.ir.classes import REGION_ROLES, Classes, TensorType, text_attribute
 from shardwright.ir.given import Given
+from shardwright.ir.kinds import CONSTRAINT, CONTROL, MANUAL
 from shardwright.ir.loops import TripCounts, find_loops
 from shardwright.ir.memory import MEMORY_KIND, is_on_host
 from shardwright.ir.program import (
-    CONSTRAINT,
-    MANUAL,
     NO_ATTRIBUTES,
     Argument,
     Op,
@@ -289,7 +288,7 @@ class _Walk:
     def hand_through(self) -> None:
         """Give what loops carry and branches return the sharding of what goes in and comes out, as its type has it."""
         for op in reversed(self.ops):
-            if op.kind not in ("while", "case", "if"):
+            if op.kind not in CONTROL:
                 continue
             for k, made in enumerate(op.results):
                 inside = [self.regions[r] for r in op.regions]

@@ -24,6 +24,7 @@ from shardwright.ir.attention_rules import attention_rule
 from shardwright.ir.flops import Window, convolution_flops, dot_flops
 from shardwright.ir.given import manual_axes
 from shardwright.ir.kernel_rules import kernel_rule, split_by_user
+from shardwright.ir.kinds import COLLECTIVES
 from shardwright.ir.memory import DEVICE, HOST, is_on_host
 from shardwright.ir.rules import Rule
 from shardwright.ir.user_rules import parse_rule
@@ -62,7 +63,7 @@ _DISTINGUISHING = {
     "stablehlo.dot_general": ("precision_config",),
     "stablehlo.dot": ("precision_config",),
     "chlo.ragged_dot": ("ragged_dot_dimension_numbers",),
-    **{f"stablehlo.{kind}": collective_ops.ATTRIBUTES for kind in collective_ops.COLLECTIVES},
+    **{f"stablehlo.{kind}": collective_ops.ATTRIBUTES for kind in COLLECTIVES},
 }
 
 

@@ -13,12 +13,8 @@ from typing import Any
 
 from shardwright import _jax
 from shardwright.errors import ModuleError
+from shardwright.ir.kinds import COLLECTIVES
 from shardwright.ir.rules import Dims, Rule
-
-COLLECTIVES = frozenset(
-    {"all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "reduce_scatter"}
-)
-"""The kinds of ops that move data between devices."""
 
 ATTRIBUTES = (
     *("replica_groups", "source_target_pairs"),

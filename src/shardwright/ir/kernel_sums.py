@@ -97,10 +97,10 @@ class _Finder:
         known = {id(step) for copy in found for step in (copy.touch.step, *copy.between)}
         if not found or len({copy.source for copy in found}) > 1 or any(id(t.step) not in known for t in touches):
             found = []
-        if kernel.dynamic or any(copy.mask is not None for copy in found):
-            over = self._alone(result, name)
-        else:
-            over = self._indices(result, name)
+        masked = any(copy.mask is not None for copy in found)
+        if masked and len(found) > 1:  # where the mask is not, what another copied stays, which is no sum
+            found = []
+        over = self._alone(result, name) if kernel.dynamic or masked else self._indices(result, name)
         self._total(found[0].source if found else ref, over, name, found)
 
     def _alone(self, result: int, name: str) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from shardwright.errors import TargetError
+from shardwright.ir.kinds import SAME_SCALAR
 from shardwright.ir.program import Loop, Op, Program, Region, Source
 
 TripCounts = int | Mapping[str, int] | None
@@ -132,7 +133,7 @@ def _maker(program: Program, value: int) -> Op | None:
 
 def _through(program: Program, value: int) -> int:
     """The value behind conversions that do not change a counter."""
-    while (o := program.values[value].op) >= 0 and program.ops[o].kind in ("convert", "reshape", "broadcast_in_dim"):
+    while (o := program.values[value].op) >= 0 and program.ops[o].kind in SAME_SCALAR:
         value = program.ops[o].operands[0]
     return value
 

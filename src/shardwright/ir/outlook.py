@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from shardwright.ir.program import CONSTRAINT, Op, Program, bits_of
+from shardwright.ir.kinds import CONSTRAINT, PRODUCTS, VIEWS
+from shardwright.ir.program import Op, Program, bits_of
 
 
 class Outlook(NamedTuple):
@@ -52,16 +53,13 @@ def find_outlooks(program: Program) -> list[Outlook]:
         Outlook(
             count[op.region] if late(op) else 1,
             tuple([_narrowing(program, v) for v in op.results]),
-            product := bool(op.flops) and op.kind in ("dot", "dot_general"),
+            product := bool(op.flops) and op.kind in PRODUCTS,
             product and not op.attributes.get("precise", False),
             op.kind == "scatter",
             addends.get(o, 1),
         )
         for o, op in enumerate(program.ops)
     ]
-
-
-_PASSING = frozenset({CONSTRAINT, "reshape", "transpose"})
 
 
 def _addends(program: Program) -> dict[int, int]:
@@ -75,7 +73,7 @@ def _addends(program: Program) -> dict[int, int]:
     for o, op in enumerate(program.ops):
         if op.flops and op.rule.reduction and len(op.results) == 1:
             sums[op.results[0]] = (o,)
-        elif op.kind == "add" or op.kind in _PASSING:
+        elif op.kind in ("add", CONSTRAINT) or op.kind in VIEWS:
             parts = [sums.get(v, ()) if only_use(v) else () for v in op.operands]
             same_region = all(program.ops[p].region == op.region for part in parts for p in part)
             if all(parts) and same_region and len(set(op.operands)) == len(op.operands):

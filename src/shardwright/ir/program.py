@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.ir.given import Given, order_of
+from shardwright.ir.kinds import CARRIES, CONSTRAINT, FREE_OF_FREE, MADE, MANUAL
 from shardwright.ir.memory import PINNED
 from shardwright.ir.rules import Rule
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from shardwright.ir.outlook import Outlook
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
-CONSTRAINT, MANUAL = "sharding_constraint", "manual_computation"
-"""The ops by which a program shards itself: a value that is given a sharding, and a ``shard_map``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +164,10 @@ class Program:
     """Whether host and device are one memory, as on a CPU: kinds are kept, but nothing is moved."""
     typed: bool = False
     """Every type says how its value lies (explicit mode), and a compiler is told nothing else."""
+    told_outlooks: Sequence[Outlook] | None = field(default=None, compare=False, repr=False)
+    """The outlooks of the program that this one was made from, where they stand."""
+    told_shape_classes: Mapping[int, int] | None = field(default=None, compare=False, repr=False)
+    """The same of its shape classes."""
 
     @cached_property
     def is_sharded(self) -> bool:
@@ -219,6 +222,8 @@ class Program:
     @cached_property
     def shape_classes(self) -> Mapping[int, int]:
         """For each signature a number that ops of other kinds with the same rule, types and FLOPs have too."""
+        if self.told_shape_classes is not None:
+            return self.told_shape_classes
         numbers: dict[Any, int] = {}
         out: dict[int, int] = {}
         for op in self.ops:
@@ -231,6 +236,8 @@ class Program:
     @cached_property
     def outlooks(self) -> Sequence[Outlook]:
         """What becomes of the results of each op."""
+        if self.told_outlooks is not None:
+            return self.told_outlooks
         from shardwright.ir.outlook import find_outlooks  # it is found by walking a whole program
 
         return find_outlooks(self)
@@ -280,7 +287,7 @@ class Program:
         Such an op has no factors of its own (``rules.NONE``): each pair is sharded for itself. Of a manual region, the
         side that is inside has the shape of one device's part along the manual axes.
         """
-        if op.kind in ("while", "optimization_barrier"):
+        if op.kind in CARRIES:
             yield from zip(op.operands, op.results, strict=True)
         if op.kind == MANUAL:
             yield from zip(op.operands, self.regions[op.regions[0]].parameters, strict=True)
@@ -319,9 +326,6 @@ class Program:
         return program_text(self)
 
 
-_FREE_IF_OPERANDS_ARE = frozenset({"broadcast_in_dim", "reshape", "slice"})
-
-
 def _free_values(program: Program) -> NDArray[np.bool_]:
     """Constants, iotas, what is computed elementwise from them alone, and broadcasts of a scalar.
 
@@ -334,10 +338,10 @@ def _free_values(program: Program) -> NDArray[np.bool_]:
         # A constraint or a move says where its result lies, and a kernel is not copied.
         if op.regions or not op.results or op.kind == CONSTRAINT or op.attributes.keys() & {"kernel", "to"}:
             continue
-        made = op.kind in ("constant", "iota") or (
+        made = op.kind in MADE or (
             bool(op.operands)
             and all(constant[v] for v in op.operands)
-            and (op.kind in _FREE_IF_OPERANDS_ARE or is_elementwise(program, op))
+            and (op.kind in FREE_OF_FREE or is_elementwise(program, op))
         )
         scalar = op.kind == "broadcast_in_dim" and not program.values[op.operands[0]].shape
         for v in op.results:

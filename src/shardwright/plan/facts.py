@@ -11,9 +11,10 @@ from jax.sharding import PartitionSpec
 
 from shardwright._collector import collector_paused
 from shardwright.ir.given import Given
-from shardwright.ir.program import CONSTRAINT, MANUAL, Program, Source
+from shardwright.ir.kinds import CONSTRAINT, MANUAL
+from shardwright.ir.program import Program, Source
 from shardwright.price import Cost, CostModel
-from shardwright.search import Glance, Kept
+from shardwright.search import Kept, LocalSearch
 from shardwright.search.space import NO_KEEPERS
 from shardwright.space.state import State
 
@@ -86,12 +87,12 @@ def cost_without(plan: Plan, own: Collection[OwnSharding], most_work: float = _M
         decided = Decided(State(((),) * len(state.lists), state.whole), {})
     with collector_paused():
         costs = CostModel(partitioned.places, partitioned.mesh, plan.device, state.whole, freed=frozenset(freed))
-        glance = Glance(
+        local = LocalSearch(
             plan.analysis, costs, decided.state, plan.memory_bytes, NO_KEEPERS, decided.kept, deadline=math.inf
         )
-        glance.look_at([state])
-        glance.improve(most_work)
-    return glance.best.cost
+        local.try_states([state])
+        local.improve(most_work)
+    return local.best.cost
 
 
 def own_lines(own: Sequence[OwnSharding]) -> list[str]:

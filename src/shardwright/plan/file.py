@@ -16,7 +16,7 @@ import jax
 
 from shardwright._files import write_whole
 from shardwright._version import __version__
-from shardwright.devices import PRESETS, Device, Link, find_device
+from shardwright.devices import PRESETS, Device, KernelCosts, Link, find_device
 from shardwright.errors import DeviceError, PlanError
 from shardwright.frontend.own_shardings import DROP, KEEP
 from shardwright.frontend.paths import function_name
@@ -156,6 +156,7 @@ def as_written(device: Device) -> str | dict[str, Any]:
         **out,
         "flops_per_second": dict(device.flops_per_second),
         "links": list(map(dataclasses.asdict, device.links)),
+        "kernel_costs": dataclasses.asdict(device.kernel_costs),
     }
 
 
@@ -165,7 +166,8 @@ def device_from(written: str | dict[str, Any]) -> Device:
         return find_device(written)
     tile = written["tile"]
     links = tuple(Link(**link) for link in written["links"])
-    return Device(**{**written, "links": links, "tile": tuple(tile) if tile else None})
+    costs = KernelCosts(**written.get("kernel_costs", {}))
+    return Device(**{**written, "links": links, "tile": tuple(tile) if tile else None, "kernel_costs": costs})
 
 
 def as_decision(written: dict[str, Any], known: set[str]) -> Decision | Whole:

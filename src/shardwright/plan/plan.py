@@ -61,7 +61,7 @@ from shardwright.price import (
     make_estimate,
     partition_program,
 )
-from shardwright.price.margins import margin_of
+from shardwright.price.estimate import margin_of
 from shardwright.request import MeshShape
 from shardwright.search import Search
 from shardwright.space import Decision, Whole

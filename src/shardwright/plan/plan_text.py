@@ -17,7 +17,7 @@ from shardwright.plan.arguments import argument_bytes, shown_rows
 from shardwright.plan.facts import ARGUMENT, REGION, VALUE, own_lines
 from shardwright.plan.strategy_names import common_names
 from shardwright.plan.words import signed
-from shardwright.price.present import exposed_text, host_text, human_seconds, place
+from shardwright.price.estimate import exposed_text, host_text, human_seconds, place
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:

@@ -11,8 +11,10 @@ import math
 import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
+from shardwright.devices import KernelCosts
 from shardwright.errors import MeshError, nearest
 from shardwright.request import mesh_shape
 from shardwright.request.mesh import MOST_AXES, MOST_DEVICES
@@ -172,8 +174,10 @@ LINK = record(
         "ring_from": integer(0, MOST_DEVICES),
     }
 )
-LATER = ("host_bytes_per_second", "host_memory_bytes")
+LATER = ("host_bytes_per_second", "host_memory_bytes", "kernel_costs")
 """Figures of a device that files of earlier releases do not have."""
+_COST = number(1e-12, 1e6)
+KERNEL_COSTS = record({each.name: _COST for each in fields(KernelCosts)})
 DEVICE = record(
     {
         "name": text(200),
@@ -190,6 +194,7 @@ DEVICE = record(
         "slice_shape": optional(listed(_SIZE, least=1, most=10)),
         "host_bytes_per_second": _RATE_OR_0,
         "host_memory_bytes": integer(0, 2**60),
+        "kernel_costs": KERNEL_COSTS,
     },
     may_lack=LATER,
 )

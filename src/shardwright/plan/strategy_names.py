@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 
 from shardwright.errors import PinError
 from shardwright.plan.split import BETWEEN, WEIGHTS, Splits
+from shardwright.request import Decision
 from shardwright.space.carried import carried_results
-from shardwright.space.decisions import Decision, find_group
+from shardwright.space.decisions import find_group
 from shardwright.space.roles import Roles
+from shardwright.space.state import Entry
 from shardwright.space.tactics import megatron
 
 if TYPE_CHECKING:
@@ -115,7 +117,7 @@ class _Known:
         batch = self.roles.batch
         if batch not in found and self.splits.share(axis, self.heads, [batch], (BETWEEN,)) >= _ALL:
             found[batch] = "data parallel in attention"
-        order = [entry.group for entry in self.state.lists[axis]]
+        order = [entry.subject for entry in self.state.lists[axis]]
         # What the program's own shardings split need not be on the list.
         order += [g for g in (*found, *self.inner) if g not in order]
         ordered = [found[g] for g in sorted(found, key=order.index)]
@@ -137,7 +139,7 @@ class _Known:
         """Context parallelism if attention is split along the sequence, and on which side."""
         if self.splits.share(axis, [group], [group], (BETWEEN,)) < _ALL:
             return "sequence parallel"
-        sides = next(e.sides for e in self.state.lists[axis] if e.group == group)
+        sides = next(e.sides for e in self.state.lists[axis] if isinstance(e, Entry) and e.group == group)
         return CONTEXT if sides == self.roles.row_side(group) else f"{CONTEXT} on the side of the keys"
 
     def _with_storage(self, axis: int, names: list[str]) -> list[str]:

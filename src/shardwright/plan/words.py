@@ -9,7 +9,7 @@ from typing import Any
 from jax.sharding import PartitionSpec
 
 from shardwright.ir.program import Source
-from shardwright.price.present import human_seconds, place
+from shardwright.price.estimate import human_seconds, place
 
 
 def ordinal(number: int) -> str:

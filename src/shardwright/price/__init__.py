@@ -1,11 +1,12 @@
 """What a state of a program costs on a mesh of devices: how every value lies, how every op runs, seconds and bytes."""
 
-from shardwright.price.estimate import Estimate, make_estimate
-from shardwright.price.model import Cost, CostModel
+from shardwright.price.breakdown import make_estimate
+from shardwright.price.cost_model import Cost, CostModel
+from shardwright.price.estimate import Estimate
 from shardwright.price.partitioned import Collective, Partitioned, partition_program
 from shardwright.price.prices import DevicePrices
 from shardwright.price.shardings import Places
-from shardwright.price.weights import Prices
+from shardwright.price.ways import Prices
 
 __all__ = [
     "Collective",

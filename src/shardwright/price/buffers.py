@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from shardwright.compiler.layouts import ROWS
 from shardwright.compiler.offloading import OFFLOADING
+from shardwright.ir.kinds import ADDS_DIMENSIONS, BRANCHES, CONSTRAINT, IN_PLACE, INDEXED, MANUAL, VIEWS
 from shardwright.ir.memory import HOST, moved_to, moves_between
-from shardwright.ir.program import CONSTRAINT, MANUAL, Op, Program, bits_of, is_elementwise
+from shardwright.ir.program import Op, Program, bits_of, is_elementwise
 from shardwright.price.gathered import TABLE, Laid, taken_apart
-from shardwright.price.kernels import IN_PLACE, VIEWS, Kernels, done
+from shardwright.price.kernels import Kernels, done
 
 
 class Form(NamedTuple):
@@ -96,7 +97,7 @@ class _Sharing:
             elif op.kind == MANUAL:
                 for a, b in program.ties(op):  # what is inside is a device's part of what is outside
                     self._share(*((b, a) if program.values[b].op < 0 else (a, b)))
-            elif op.kind in ("case", "if"):
+            elif op.kind in BRANCHES:
                 for r in op.regions:
                     for a, b in zip(program.regions[r].results, op.results, strict=True):
                         if program.values[a].op > o:
@@ -160,7 +161,7 @@ class _Sharing:
         if maker >= 0 and moved_to(program.ops[maker]) is None:
             return not program.ops[maker].regions and program.ops[maker].kind not in IN_PLACE
         users = [program.ops[u] for u in program.users[v]]
-        while len(users) == 1 and users[0].kind in ("reshape", "broadcast_in_dim", "transpose"):
+        while len(users) == 1 and users[0].kind in ADDS_DIMENSIONS:
             v = users[0].results[0]
             users = [program.ops[u] for u in program.users[v]]
         return len(users) == 1 and users[0].kind == "dynamic_update_slice" and users[0].operands[0] != v
@@ -307,7 +308,7 @@ class _Sharing:
         done in rows, for which the copies that they were gathered from are kept.
         """
         program, kernels = self.program, self.kernels
-        found = [(o, op, _rows(op)) for o, op in enumerate(program.ops) if op.kind in ("gather", "scatter")]
+        found = [(o, op, _rows(op)) for o, op in enumerate(program.ops) if op.kind in INDEXED]
         outside = [(o, op, rows) for o, op, rows in found if rows and op.region == 0]
         in_rows: dict[int, tuple[int, ...]] = {}
         kept: set[int] = set()

@@ -1,7 +1,7 @@
 """Seconds of an op's own work on one device: matrix unit, vector unit, memory.
 
 A kernel takes as long as the slowest of the three, since they work at the same time (the roofline model: Williams,
-Waterman and Patterson, 2009). The weights of the vector unit were fitted to the cycles that the TPU compiler gives.
+Waterman and Patterson, 2009). What else a kernel takes is in ``device.kernel_costs``.
 """
 
 from __future__ import annotations
@@ -13,35 +13,28 @@ from typing import NamedTuple
 from shardwright._function import Function
 from shardwright._kernel import Kernel
 from shardwright.compiler import ragged
-from shardwright.devices import Device
-from shardwright.ir.collective_ops import COLLECTIVES
-from shardwright.ir.program import CONSTRAINT, Op
+from shardwright.devices import Device, KernelCosts
+from shardwright.ir.kinds import (
+    COLLECTIVES,
+    CONSTRAINT,
+    EXPENSIVE,
+    IN_PLACE,
+    MADE,
+    MOVES_DATA,
+    READS_A_PART,
+    REDUCING,
+    VIEWS,
+)
+from shardwright.ir.program import Op
 from shardwright.ir.rules import Rule
-from shardwright.price.kernels import EXPENSIVE, IN_PLACE, SHAPING
 from shardwright.price.layout import padded
 from shardwright.request import MeshShape
 
-# A loop-carried fusion of the TPU compiler never has fewer than about 2,000 cycles.
-LAUNCH_SECONDS = 1.3e-6
-# Large products reach this part of the peak (the compiler's cycles for 8,192³ in bf16).
-MATRIX_EFFICIENCY = 0.95
-# Parts of the memory's rate: of elementwise kernels, and of contractions, whose operands come tile by tile. Fitted to
-# the totals of the programs of benchmarks/fidelity.py.
-MEMORY_EFFICIENCY = 0.95
-CONTRACTION_MEMORY_EFFICIENCY = 0.53
-# Copies are bound by the vector unit, in slots per byte read or written: of slices out of a loop's stack, to another
-# layout, and into tiles of 2 or 4 rows (the TPU compiler's cycles for a decoding step's cache: 286, 222 and 84 bytes a
-# cycle on v5e, 287, 287 and 106 on each core of v5p).
-SLICE_SLOTS, RELAYOUT_SLOTS, SMALL_TILE_SLOTS = 14.0, 17.0, 44.0
-# Slots of the vector unit per element, fitted likewise: a softmax of f32 takes 32 cycles for each register of 8 × 128
-# elements, and each cycle has four slots.
-_CHEAP, _EXPENSIVE, _REDUCE = 10.0, 30.0, 22.0
-_SUBLANES = 8
-_MOVING = SHAPING | IN_PLACE | COLLECTIVES | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
+_MOVING = MOVES_DATA | IN_PLACE | COLLECTIVES | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
 """Ops that the vector unit has no part in, or a small one."""
 
 
-_UNTOUCHED = COLLECTIVES | {"optimization_barrier", "reshape", "transpose", "constant", "iota", CONSTRAINT}
+_UNTOUCHED = COLLECTIVES | VIEWS | MADE | {CONSTRAINT, "optimization_barrier"}
 """Ops that read and write nothing of their own; what a collective takes is the price of its move."""
 
 
@@ -55,17 +48,19 @@ class Work(NamedTuple):
 
 def kernel_seconds(work: Work, device: Device) -> float:
     """Seconds of a kernel."""
-    part = CONTRACTION_MEMORY_EFFICIENCY if work.matrix_seconds else MEMORY_EFFICIENCY
+    costs = device.kernel_costs
+    part = costs.contraction_memory_efficiency if work.matrix_seconds else costs.memory_efficiency
     memory = work.memory_bytes / (device.memory_bytes_per_second * part)
     vector = work.vector_ops / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
-    return LAUNCH_SECONDS + max(work.matrix_seconds, vector, memory)
+    return costs.launch_seconds + max(work.matrix_seconds, vector, memory)
 
 
 def relayout_seconds(local_shape: Sequence[int], size: float, device: Device) -> float:
     """Of copying an argument to another layout and back, each time read and written."""
     rows = local_shape[-2] if len(local_shape) > 1 else 1
     small = device.tile is not None and 1 < rows < device.tile[0]
-    slots = 2 * size * (RELAYOUT_SLOTS + (SMALL_TILE_SLOTS if small else RELAYOUT_SLOTS))
+    costs = device.kernel_costs
+    slots = 2 * size * (costs.relayout_slots + (costs.small_tile_slots if small else costs.relayout_slots))
     return slots / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
 
 
@@ -85,12 +80,18 @@ def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, 
     rows, columns, depth = (
         math.prod(-(-op.rule.sizes[f] // ways.get(f, 1)) for f in found) for found in contraction_factors(op.rule)
     )
-    seconds = flops / efficiency(rows, columns, depth, device.matrix_unit) / (device.flops(dtype) * MATRIX_EFFICIENCY)
+    used = efficiency(rows, columns, depth, device.matrix_unit, device.kernel_costs.streamed_rows)
+    seconds = flops / used / _matrix_rate(dtype, device)
     if op.kind == "ragged_dot" and device.platform in ragged.PLATFORMS:
         work = _ragged(op.rule, ways)
         masking = work.masking_slots / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
         return seconds * work.times + masking
     return seconds
+
+
+def _matrix_rate(dtype: str, device: Device) -> float:
+    """FLOPs a second that large products reach."""
+    return device.flops(dtype) * device.kernel_costs.matrix_efficiency
 
 
 def _ragged(rule: Rule, ways: Mapping[int, int]) -> ragged.RaggedWork:
@@ -128,8 +129,8 @@ def kernel_work(
     scalars = tuple([4.0 * math.prod(shape) for shape in kernel.scalars])
     reads = tuple([block.transferred_bytes(tuple(grid)) for block in kernel.operands])
     return (
-        kernel.flops * part / (device.flops(dtype) * MATRIX_EFFICIENCY),
-        _EXPENSIVE * kernel.transcendentals * part,
+        kernel.flops * part / _matrix_rate(dtype, device),
+        device.kernel_costs.expensive_slots * kernel.transcendentals * part,
         scalars + reads,
         sum([block.transferred_bytes(tuple(grid)) for block in kernel.results]),
     )
@@ -143,8 +144,8 @@ def function_work(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, d
     function: Function = op.attributes["work"]
     ways = math.prod([mesh.sizes[axis] for axis, f in enumerate(factors) if f >= 0])
     return (
-        function.flops / ways / (device.flops(dtype) * MATRIX_EFFICIENCY),
-        _EXPENSIVE * function.transcendentals / ways,
+        function.flops / ways / _matrix_rate(dtype, device),
+        device.kernel_costs.expensive_slots * function.transcendentals / ways,
     )
 
 
@@ -157,28 +158,29 @@ def contraction_factors(rule: Rule) -> tuple[list[int], list[int], list[int]]:
     return rows, columns, depth
 
 
-def efficiency(rows: int, columns: int, depth: int, unit: int) -> float:
+def efficiency(rows: int, columns: int, depth: int, unit: int, streamed_rows: int) -> float:
     """The part of a matrix unit's work that is not padding.
 
     One operand is held in the unit, ``depth`` by ``columns`` or ``rows``, padded both ways; the other streams through
-    it eight rows at a time (Jouppi et al., "In-datacenter performance analysis of a tensor processing unit", 2017).
+    it some rows at a time (Jouppi et al., "In-datacenter performance analysis of a tensor processing unit", 2017).
     """
 
     def part(size: int, multiple: int) -> float:
         return size / padded(size, multiple) if size else 1.0
 
-    held, streamed = part(columns, unit), part(rows, min(_SUBLANES, unit))
-    other_held, other_streamed = part(rows, unit), part(columns, min(_SUBLANES, unit))
+    held, streamed = part(columns, unit), part(rows, min(streamed_rows, unit))
+    other_held, other_streamed = part(rows, unit), part(columns, min(streamed_rows, unit))
     return part(depth, unit) * max(held * streamed, other_held * other_streamed)
 
 
-def vector_ops(op: Op, elements_in: float, elements_out: float) -> float:
+def vector_ops(op: Op, elements_in: float, elements_out: float, costs: KernelCosts) -> float:
     """Vector instructions times lanes."""
     if op.regions or op.flops or op.kind in _MOVING:
         return 0.0
-    if op.kind in ("reduce", "reduce_window", "select_and_scatter", "sort"):
-        return _REDUCE * elements_in
-    return (_EXPENSIVE if op.kind in EXPENSIVE or op.kind == "divide" else _CHEAP) * elements_out
+    if op.kind in REDUCING:
+        return costs.reduce_slots * elements_in
+    expensive = op.kind in EXPENSIVE or op.kind == "divide"
+    return (costs.expensive_slots if expensive else costs.cheap_slots) * elements_out
 
 
 def traffic(op: Op, operand_bytes: Sequence[float], result_bytes: Sequence[float]) -> tuple[tuple[float, ...], float]:
@@ -188,7 +190,7 @@ def traffic(op: Op, operand_bytes: Sequence[float], result_bytes: Sequence[float
     """
     if op.regions or op.kind in _UNTOUCHED:
         return (0.0,) * len(operand_bytes), 0.0
-    if op.kind in ("slice", "dynamic_slice", "gather"):
+    if op.kind in READS_A_PART:
         return (sum(result_bytes), *(0.0,) * (len(operand_bytes) - 1)), sum(result_bytes)
     if op.kind in IN_PLACE:
         update = operand_bytes[1 if op.kind == "dynamic_update_slice" else -1]

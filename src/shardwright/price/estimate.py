@@ -1,22 +1,26 @@
-"""What a plan costs, with its parts: what takes the time, what moves where, what fills the memory."""
+"""Estimates: what a plan costs, with its parts, as data and as text for the terminal."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from shardwright.ir.memory import moved_to, moves_between
-from shardwright.ir.program import CONSTRAINT, MANUAL, Program, Source
-from shardwright.price.collectives import Move
-from shardwright.price.compute import kernel_seconds
-from shardwright.price.kernels import CONTRACTIONS
-from shardwright.price.model import CostModel
-from shardwright.price.partitioned import Collective, Partitioned
-from shardwright.request import MeshShape
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from shardwright._console import plain_text
+from shardwright.analysis.present import human_bytes
+from shardwright.compiler import margins
+from shardwright.compiler.margins import FORWARD, LOOPED, UNROLLED, Margin
+from shardwright.ir.program import Program, Source
 
 _COSTLIEST = 10
+_SHOWN = 10
+_NUMBERS = ("size", "tensors", "bytes", "times", "seconds", "arguments", "on each device")
+_IN_LOOPS = 0.5
 
 
 @dataclass(frozen=True)
@@ -144,58 +148,7 @@ class Estimate:
         return tuple(sorted(self.collectives, key=lambda c: -c.seconds)[:_COSTLIEST])
 
     def __str__(self) -> str:
-        from shardwright._console import plain_text
-        from shardwright.price.present import estimate_table
-
         return plain_text(estimate_table(self))
-
-
-def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) -> Estimate:
-    """The estimate of a partitioned program, in detail."""
-    cost = model.evaluate(partitioned.state)
-    step = cost.step_seconds
-    return Estimate(
-        device=model.device.name,
-        limit_bytes=limit_bytes,
-        compute_seconds=cost.compute_seconds,
-        comm_seconds=cost.comm_seconds,
-        peak_bytes=cost.peak_bytes,
-        argument_bytes=model.held_bytes(partitioned.state),
-        collectives=tuple(_priced(model, c, partitioned) for c in _counted(model, partitioned)),
-        kernels=_kernels(model, partitioned),
-        alive=_alive(model, partitioned),
-        peak_fraction=_seconds_at_peak(model) / step / model.mesh.devices if step else 0.0,
-        host_bytes=cost.host_bytes,
-        host_limit_bytes=model.device.host_memory_bytes or None,
-        transfer_seconds=cost.transfer_seconds,
-        exposed_transfer_seconds=cost.exposed_transfer_seconds,
-        transfers=_transfers(model, partitioned),
-        alive_on_host=_alive_on_host(model, partitioned),
-    )
-
-
-def _seconds_at_peak(model: CostModel) -> float:
-    """What one device would take for all contractions if each ran at the peak of its own type."""
-    program = model.classes.program
-    devices = [_devices_of(program, region, model.mesh) for region in range(len(program.regions))]
-    seconds = 0.0
-    # As Python's numbers: 64 bits are too few for the FLOPs of large models.
-    for op, times in zip(program.ops, program.repeats.tolist(), strict=True):
-        if op.flops:
-            flops = op.flops * times * devices[op.region]
-            seconds += flops / model.device.flops(program.values[op.operands[0]].dtype)
-    return seconds
-
-
-def _devices_of(program: Program, region: int, mesh: MeshShape) -> int:
-    """How many devices each do the work of a region that is manual, on shapes that are local; 1 for others."""
-    count = 1
-    while program.regions[region].op >= 0:
-        op = program.ops[program.regions[region].op]
-        if op.kind == MANUAL:
-            count *= mesh.ways(tuple(mesh.numbers(op.attributes["manual"])))
-        region = op.region
-    return count
 
 
 def _totals(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -205,134 +158,117 @@ def _totals(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
     return dict(sorted(out.items(), key=lambda item: -item[1]))
 
 
-def _counted(model: CostModel, partitioned: Partitioned) -> Iterator[Collective]:
-    """Those of the program with its shortcuts: none for what is not computed, one for what is the same value."""
-    program, short = partitioned.program, model.classes.program
-    first: dict[object, int] = {}
-    for c in partitioned.collectives:
-        op = short.ops[c.op]
-        if op.kind != program.ops[c.op].kind:
-            continue
-        if c.where == "use":
-            value = op.operands[program.ops[c.op].operands.index(c.value)]
-            if first.setdefault((value, op.region, c.kind, c.axes, c.bytes), c.value) != c.value:
-                continue
-        yield c
+def human_seconds(seconds: float) -> str:
+    """Three digits with a unit that fits: 281 ms, 1.25 s, 3.4 µs."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size or unit == "µs":
+            return f"{seconds / size:.3g} {unit}"
+    raise AssertionError
 
 
-def _priced(model: CostModel, c: Collective, partitioned: Partitioned) -> CollectiveCost:
-    axes = tuple(partitioned.mesh.names.index(a) for a in c.axes)
-    seconds = model.prices.move_seconds(Move(c.kind, axes, c.bytes, c.sharers, c.scale, c.in_place)) * c.times
-    tensor = str(partitioned.program.values[c.value])
-    return CollectiveCost(c.kind, c.axes, c.bytes * c.scale, c.times, seconds, tensor, c.where, c.source)
+def headline(estimate: Estimate) -> str:
+    """Whether it fits, how long a step takes and what of."""
+    fits = "fits" if estimate.fits else "does not fit"
+    return (
+        f"{fits}: {human_bytes(estimate.peak_bytes)} of {human_bytes(estimate.limit_bytes)} on each device; "
+        f"step {human_seconds(estimate.step_seconds)} = {human_seconds(estimate.compute_seconds)} compute + "
+        f"{human_seconds(estimate.comm_seconds)} communication{exposed_text(estimate)}; "
+        f"{100 * estimate.peak_fraction:.0f}% of the devices' peak"
+    )
 
 
-def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ...]:
-    program, view = partitioned.program, model.view(partitioned.state.lists)
-    found: dict[tuple[str, Source, str, str], list[float]] = defaultdict(lambda: [0, 0.0])
-    for k, kernel in enumerate(model.classes.kernel_classes.keys):
-        work, _, _ = model.kernel_work(k, view)
-        if not any(work):
-            continue
-        seconds = kernel_seconds(work, model.device)
-        bound = model.bound(work)
-        for root in model.classes.kernel_classes.members[k]:
-            ops = [o for o in model.classes.ops_of_kernel[root] if program.ops[o].kind != CONSTRAINT] or [root]
-            heavy = next((o for o in ops if program.ops[o].kind in CONTRACTIONS), ops[-1])
-            op = program.ops[heavy]
-            tensor = str(program.values[op.results[0]]) if op.results else ""
-            entry = found[op.attributes.get("kernel", op.kind), op.source, bound, tensor]
-            entry[0] += kernel.repeats
-            entry[1] += seconds * kernel.repeats
-    for v in model.relaid:
-        c = model.classes.of_value[v]
-        entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
-        entry[0] += 2
-        entry[1] += model.relayout_seconds(c, view)
-    for laid in model.laid:
-        seconds, times = model.laid_work(laid, view).seconds, int(program.repeats[laid.op])
-        if seconds:
-            entry = found[laid.why, program.ops[laid.op].source, "vector", str(program.values[laid.value])]
-            entry[0] += times
-            entry[1] += seconds * times
-    costs = [
-        KernelCost(kind, source, int(times), seconds, bound, tensor)
-        for (kind, source, bound, tensor), (times, seconds) in found.items()
-    ]
-    return tuple(sorted(costs, key=lambda c: -c.seconds))
+def exposed_text(estimate: Estimate) -> str:
+    """What is left of transfers, as the last part of a step; nothing where there is none."""
+    seconds = estimate.exposed_transfer_seconds
+    return f" + {human_seconds(seconds)} transfers" if seconds else ""
 
 
-def _transfers(model: CostModel, partitioned: Partitioned) -> tuple[TransferCost, ...]:
-    """Every move to the host or back, those of one kind at one line together."""
-    program, view = model.classes.program, model.view(partitioned.state.lists)
-    found: dict[tuple[str, float, str, Source], int] = defaultdict(int)
-    for k, kernel in enumerate(model.classes.kernel_classes.keys):
-        for root in model.classes.kernel_classes.members[k]:
-            if moves_between(program, root):
-                op = program.ops[root]
-                size, tensor = model.units.transfer_bytes(k, view), str(program.values[op.results[0]])
-                found[moved_to(op) or "", size, tensor, op.source] += kernel.repeats
-    rate = model.device.host_bytes_per_second
-    costs = [
-        TransferCost(to, size, times, size * times / rate, tensor, source)
-        for (to, size, tensor, source), times in found.items()
-    ]
-    return tuple(sorted(costs, key=lambda c: -c.seconds))
+def host_text(estimate: Estimate) -> str:
+    """What lies on the host, and what it takes to move it, as a sentence; empty where nothing does."""
+    if not estimate.host_bytes and not estimate.transfers:
+        return ""
+    limit, over = estimate.host_limit_bytes, 0
+    if limit is not None:
+        over = estimate.host_bytes - limit
+    of = f" of the {human_bytes(limit)} that it has there" if limit is not None else ""
+    lies = f"Each device keeps {human_bytes(estimate.host_bytes)} on the host{of}"
+    lies += f", {human_bytes(over)} too much" if over > 0 else ""
+    ways = {to: sum(t.total_bytes for t in estimate.transfers if t.to == to) for to in ("host", "device")}
+    moved = [f"{human_bytes(size)} to the {to}" for to, size in ways.items() if size]
+    if not moved:
+        return f"{lies}; nothing is moved."
+    every, exposed = estimate.transfer_seconds, estimate.exposed_transfer_seconds
+    hidden = "hidden behind compute" if not exposed else f"{human_seconds(exposed)} of it not hidden behind compute"
+    return f"{lies} and moves {' and '.join(moved)} in {human_seconds(every)}, {hidden}."
 
 
-def _alive_on_host(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
-    """What lies on the host where most does."""
-    program, buffers = partitioned.program, model.classes.buffers
-    view = model.view(partitioned.state.lists)
-    found = [
-        Alive(program.argument_of[v].path, "argument", 1, model.value_bytes(v, view)) for v in buffers.held_on_host
-    ]
-    moments = {buffer.start for buffer in buffers.on_host}
-    sizes = {buffer: model.buffer_bytes(buffer, view) for buffer in buffers.on_host}
-    most = max(moments, key=lambda t: sum(sizes[b] for b in sizes if b.start <= t <= b.end), default=None)
-    if most is not None:
-        alive = [b for b in sizes if b.start <= most <= b.end]
-        found += [Alive(program.name_of(b.value), "value", 1, sizes[b]) for b in alive]
-    return tuple(sorted(found, key=lambda a: -a.bytes))
+def estimate_table(estimate: Estimate) -> RenderableType:
+    """Headline, communication by kind and axis, costliest kernels and collectives, what is alive at the peak."""
+    on_host = [Text(text)] if (text := host_text(estimate)) else []
+    parts: list[RenderableType] = [Text(headline(estimate), style="bold"), *on_host, Text()]
+    if estimate.collectives:
+        by = ", ".join(f"{kind} {human_seconds(s)}" for kind, s in estimate.comm_by_kind.items())
+        on = ", ".join(f"{axes} {human_seconds(s)}" for axes, s in estimate.comm_by_axis.items())
+        parts += [Text(f"communication by kind: {by}"), Text(f"communication by axis: {on}"), Text()]
+    kernels = table("costliest ops", "tensor", "times", "seconds", "bound by", "at")
+    for k in estimate.costliest_kernels:
+        kernels.add_row(k.kind, k.tensor, f"{k.times:,}", human_seconds(k.seconds), k.bound, place(k.source))
+    parts.append(kernels)
+    if estimate.collectives:
+        moves = table("costliest collectives", "axes", "tensor", "bytes", "times", "seconds", "at")
+        for c in estimate.costliest_collectives:
+            moves.add_row(
+                c.kind,
+                ", ".join(c.axes),
+                c.tensor,
+                human_bytes(c.bytes),
+                f"{c.times:,}",
+                human_seconds(c.seconds),
+                place(c.source),
+            )
+        parts += [Text(), moves]
+    alive = table("alive at the peak", "what", "tensors", "bytes")
+    for a in estimate.alive[:_SHOWN]:
+        alive.add_row(a.name, a.what, f"{a.tensors:,}", human_bytes(a.bytes))
+    rest = estimate.alive[_SHOWN:]
+    if rest:
+        alive.add_row(
+            f"… and {len(rest)} more", "", f"{sum(a.tensors for a in rest):,}", human_bytes(sum(a.bytes for a in rest))
+        )
+    return Group(*parts, Text(), alive)
 
 
-def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
-    """Everything that is held at the point of the peak; its bytes add up to the peak."""
-    program, classes = partitioned.program, model.classes
-    view = model.view(partitioned.state.lists)
-    rows = model.rows(partitioned.state.lists)
-    point = int(rows.argmax())
-    position = int(model.at[point])
-    found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+def place(source: Source) -> str:
+    """A source line, and whether it is its backward pass."""
+    return f"{source}{', backward' * source.backward}"
 
-    def add(name: str, what: str, size: float) -> None:
-        found[name, what][0] += 1
-        found[name, what][1] += int(size)
 
-    def size_of(v: int) -> float:
-        return model.bytes_in(classes.of_value[v], model.sharding(classes.of_value[v], view))
+def table(*columns: str) -> Table:
+    """An empty table, with columns of numbers to the right."""
+    out = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        right = column in _NUMBERS
+        out.add_column(column, justify="right" if right else "left", no_wrap=right, overflow="fold")
+    return out
 
-    for v in classes.buffers.held:
-        add(program.argument_of[v].path, "argument", size_of(v))
-    for buffer in classes.buffers.temporary:
-        if buffer.start <= position <= buffer.end:
-            size = model.buffer_bytes(buffer, view)
-            what = "relaid copy" if buffer.form.copy else "value" if buffer.form.scale == 1.0 else "converted copy"
-            if size or not buffer.form.copy:
-                add(program.name_of(buffer.value), what, size)
-    for laid in model.laid:
-        start, end = model.laid_span(laid) if laid.made >= 0 else (1, 0)
-        if start <= position <= end and (copy := model.laid_work(laid, view).copy_bytes):
-            add(program.name_of(laid.value), "relaid copy", copy)
-    for u, use in enumerate(classes.use_classes.keys):
-        for want, (_, which) in model.wanted(u, view).items():
-            for m in classes.use_classes.members[u]:
-                start, end = model.use_span(m, which)
-                if start <= position <= end:
-                    add(program.name_of(classes.uses[m][0]), "resharded copy", model.bytes_in(use.value, want))
-    kind = int(model.kinds[point])
-    extra = model.kernel_work(kind, view)[2] if kind >= 0 else 0.0  # a program may have nothing to run
-    if extra:
-        add(str(classes.op(classes.kernel_classes.keys[kind].ops[-1]).source), "unreduced result", extra)
-    alive = [Alive(name, what, count, size) for (name, what), (count, size) in found.items()]
-    return tuple(sorted(alive, key=lambda a: -a.bytes))
+
+def kind_of(program: Program) -> str:
+    """What kind of program it is, as far as the errors of estimates differ by it.
+
+    A backward pass is known by the places in the source that its ops come from; a program that does not tell any may
+    have one.
+    """
+    placed = any(op.source.file for op in program.ops)
+    if placed and not any(op.source.backward for op in program.ops):
+        return FORWARD
+    total = looped = 0.0
+    for op, repeats in zip(program.ops, program.repeats.tolist(), strict=True):
+        if op.flops:
+            total += op.flops * repeats
+            looped += op.flops * repeats * (op.region != 0)
+    return LOOPED if total and looped >= _IN_LOOPS * total else UNROLLED
+
+
+def margin_of(program: Program, platform: str) -> Margin:
+    """The margin of a program's estimates on a platform ("tpu", "gpu" or "cpu")."""
+    return margins.margins()[platform][kind_of(program)]

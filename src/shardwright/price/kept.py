@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shardwright.ir.kinds import SAME_ENTRIES
 from shardwright.ir.program import Op, Program, is_elementwise
+from shardwright.space.state import KeepWhole
 
-_CARRIERS = frozenset({"convert", "copy", "dynamic_slice", "dynamic_update_slice", "reshape", "slice", "transpose"})
+_CARRIERS = SAME_ENTRIES | {"copy", "dynamic_update_slice"}
 
 
-def kept_by(value: int, whole: Iterable[frozenset[int]]) -> tuple[int, ...]:
-    """The groups of the entries that keep a value whole; ``whole`` are sets of values with all that stays with them."""
-    return tuple([-2 - k for k, values in enumerate(whole) if value in values])
+def kept_by(value: int, whole: Iterable[frozenset[int]]) -> tuple[KeepWhole, ...]:
+    """The entries that keep a value whole; ``whole`` are sets of values with all that stays with them."""
+    return tuple([KeepWhole(k) for k, values in enumerate(whole) if value in values])
 
 
 def stays_whole(program: Program, arguments: frozenset[int]) -> frozenset[int]:

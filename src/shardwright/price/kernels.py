@@ -27,32 +27,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from shardwright.ir.collective_ops import COLLECTIVES
+from shardwright.ir.kinds import COLLECTIVES, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
-from shardwright.ir.program import CONSTRAINT, Op, Program, is_elementwise
+from shardwright.ir.program import Op, Program, is_elementwise
 
-EXPENSIVE = frozenset(
-    {
-        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cosh", "cosine", "digamma"),
-        *("erf", "erf_inv", "erfc", "exponential", "exponential_minus_one", "lgamma", "log", "log_plus_one"),
-        *("logistic", "power", "remainder", "rsqrt", "sine", "sinh", "sqrt", "tan", "tanh"),
-    }
-)
-"""Elementwise ops that the compiler does not compute twice."""
-SHAPING = frozenset(
-    {
-        *("broadcast_in_dim", "concatenate", "constant", "dynamic_slice", "iota", "pad", "reshape", "reverse", "slice"),
-        *("transpose", CONSTRAINT),
-    }
-)
-"""Ops that only move elements around."""
-CONTRACTIONS = frozenset({"convolution", "dot", "dot_general", "ragged_dot"})
-_WRITTEN_OUT = frozenset({"digamma", "erf_inv", "erfc", "lgamma"})
-"""Ops that are polynomials of dozens of ops by the time they are fused (StableHLO, ``ChloLegalizeToStablehlo.cpp``)."""
-VIEWS = frozenset({"reshape", "transpose"})
-"""Ops that, on a stored value, need no memory of their own: another way to read the same buffer."""
-IN_PLACE = frozenset({"dynamic_update_slice", "scatter"})
-"""Ops that write into their first operand's buffer where nobody needs the old content."""
 _MOST_LEAVES = 12
 # What an op may keep alive to be computed again, as a part of its result: a little more for cheap ones, so that what is
 # reduced or broadcast on the way does not count; clearly less for expensive ones.
@@ -102,7 +80,7 @@ def find_kernels(program: Program, platform: str = "tpu") -> Kernels:
             dear = op.kind in EXPENSIVE or any(a in costly for a in op.operands)
             shared = not together[o] and not program.free[v]
             chain = frozenset({o}).union(*(chains.get(a, nothing) for a in op.operands))
-            lengthy = len(chain) > _LONGEST_CHAIN or op.kind in _WRITTEN_OUT or any(a in long for a in op.operands)
+            lengthy = len(chain) > _LONGEST_CHAIN or op.kind in WRITTEN_OUT or any(a in long for a in op.operands)
             if (shared and (lengthy or len(read) > _MOST_LEAVES)) or (lengthy and _is_spread(program, v)):
                 stored[v] = True
                 continue
@@ -137,8 +115,8 @@ def _fused(program: Program) -> list[bool]:
     known: dict[int, bool] = {}
     for op in program.ops:
         if op.signature not in known:
-            scales = op.kind in ("dot", "dot_general") and not op.flops
-            known[op.signature] = op.kind in SHAPING or scales or (bool(op.operands) and is_elementwise(program, op))
+            scales = op.kind in PRODUCTS and not op.flops
+            known[op.signature] = op.kind in MOVES_DATA or scales or (bool(op.operands) and is_elementwise(program, op))
     alone = COLLECTIVES | {"custom_call", "rng_bit_generator"}
     return [known[op.signature] and op.kind not in alone for op in program.ops]
 
@@ -221,7 +199,7 @@ def takes_in(op: Op, anything: bool, value: int) -> bool:
         return True
     if op.kind == "dynamic_update_slice":
         return op.operands[0] != value
-    if op.kind in ("gather", "scatter"):
+    if op.kind in INDEXED:
         return op.operands[0] != value and value not in op.operands[2:]
     return False
 

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from shardwright.ir.program import MANUAL, Op, Program, Source, Value
-from shardwright.price.assign import Assigner, Assignment, Problem, candidates, spread
+from shardwright.ir.kinds import MANUAL
+from shardwright.ir.program import Op, Program, Source, Value
+from shardwright.price.assign import Assigner, Assignment, Problem
 from shardwright.price.collectives import Move, reshard
 from shardwright.price.shardings import Bounds, Places, bounds_of, shard_values
 from shardwright.price.uneven import moved_padding, padding
-from shardwright.price.weights import Prices
+from shardwright.price.ways import Prices, candidates, spread
 from shardwright.request import MeshShape
-from shardwright.space.state import Sharding, State, without
+from shardwright.space.state import Entry, Sharding, State, without
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def partition_values(
 ) -> Partitioned:
     """Give every op its assignment, where the shardings of values are known, and the assignments of some ops."""
     program = places.analysis.program
-    on_list = [frozenset(entry.group for entry in entries) for entries in state.lists]
+    on_list = [frozenset(entry.group for entry in entries if isinstance(entry, Entry)) for entries in state.lists]
     free = program.free.tolist()
     allowed: dict[tuple[int, tuple[int, ...], Bounds], tuple[tuple[int, ...], ...]] = {}
     known: dict[Problem, Assignment] = {}

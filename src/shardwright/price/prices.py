@@ -10,9 +10,7 @@ from functools import cached_property
 from shardwright.compiler.sums import reduced_whole
 from shardwright.devices import AxisLink, Device, Part, axis_parts, joined
 from shardwright.ir.program import Op, bits_of
-from shardwright.price.collectives import ALL_GATHER, ALL_TO_ALL, Move
-from shardwright.price.communication import collective_seconds
-from shardwright.price.compute import RELAYOUT_SLOTS, SMALL_TILE_SLOTS
+from shardwright.price.collectives import ALL_GATHER, ALL_TO_ALL, Move, collective_seconds
 from shardwright.request import MeshShape
 
 # A TPU product whose partial sums are scattered is a loop over the parts of its result. Each part is written, and read
@@ -58,9 +56,10 @@ class DevicePrices:
         """
         if self.device.tile is None or not self.device.vector_ops_per_second:
             return 0.0
-        slots = RELAYOUT_SLOTS if move.kind == ALL_TO_ALL else 0.0
+        costs = self.device.kernel_costs
+        slots = costs.relayout_slots if move.kind == ALL_TO_ALL else 0.0
         if move.kind == ALL_GATHER and not move.in_place:
-            slots = RELAYOUT_SLOTS + SMALL_TILE_SLOTS
+            slots = costs.relayout_slots + costs.small_tile_slots
         n = math.prod(self._over[move.axes][1])
         if not slots or n == 1:
             return 0.0

@@ -15,7 +15,7 @@ from shardwright.ir.program import Op, Program
 from shardwright.price.kept import kept_by, stays_whole
 from shardwright.price.uneven import splits
 from shardwright.request import MeshShape
-from shardwright.space.state import Entry, Sharding, State
+from shardwright.space.state import KeepWhole, Lists, Sharding, State
 
 
 class Pair(NamedTuple):
@@ -178,9 +178,9 @@ def shard_value(
     shape: tuple[int, ...],
     groups: tuple[int, ...],
     pairs: tuple[Pair, ...],
-    kept: tuple[int, ...],
+    kept: tuple[KeepWhole, ...],
     mesh: MeshShape,
-    lists: tuple[tuple[Entry, ...], ...],
+    lists: Lists,
     padded: tuple[int, ...] = (),
     fixed: Fixed | None = None,
 ) -> Sharding:
@@ -196,8 +196,10 @@ def shard_value(
         if fixed is not None and axis in fixed.taken:
             continue
         for entry in lists[axis]:
-            if entry.group in kept:
-                break
+            if isinstance(entry, KeepWhole):
+                if entry in kept:
+                    break
+                continue
             dims = [d for d, g in enumerate(groups) if g == entry.group and (fixed is None or fixed.open[d])]
             if not dims or (entry.unless >= 0 and entry.unless in groups):
                 continue

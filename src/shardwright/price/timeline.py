@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.ir.program import Source
-from shardwright.price.model import CostModel
+from shardwright.price.cost_model import CostModel
 from shardwright.space.state import State
 
 Bytes = NDArray[np.int64]
@@ -56,28 +56,25 @@ class Timeline:
 
 def make_timeline(model: CostModel, state: State) -> Timeline:
     """The memory of a state, point by point."""
-    classes, view = model.classes, model.view(state.lists)
+    classes, units, view = model.classes, model.units, model.view(state.lists)
     program, at = classes.program, classes.kernels.at
     runs = {at[root]: root for members in classes.kernel_classes.members for root in members}
     positions = np.array(sorted(runs) or [0], np.int64)
 
-    def size(v: int) -> float:
-        return model.bytes_in(classes.of_value[v], model.sharding(classes.of_value[v], view))
-
     spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for buffer in classes.buffers.temporary:
         spans[VALUES].append((buffer.start, buffer.end, model.buffer_bytes(buffer, view)))
-    for laid in model.laid:
+    for laid in units.laid:
         if laid.made >= 0:
-            spans[VALUES].append((*model.laid_span(laid), int(model.laid_work(laid, view).copy_bytes)))
+            spans[VALUES].append((*units.laid_span(laid), int(units.laid_work(laid, view).copy_bytes)))
     for u, use in enumerate(classes.use_classes.keys):
-        for want, (_, which) in model.wanted(u, view).items():
+        for want, (_, which) in units.wanted(u, view).items():
             each = int(model.bytes_in(use.value, want))
-            spans[COPIES] += [(*model.use_span(m, which), each) for m in classes.use_classes.members[u]]
-    held = sum(int(size(v)) for v in classes.buffers.held)
+            spans[COPIES] += [(*units.use_span(m, which), each) for m in classes.use_classes.members[u]]
+    held = model.held_bytes(state)
     unreduced = np.zeros(len(positions), np.int64)
     for k, members in enumerate(classes.kernel_classes.members):
-        extra = int(model.kernel_work(k, view)[2])
+        extra = int(model.kernels.of(k, view).unmoved_bytes)
         if extra:
             here = np.searchsorted(positions, [at[root] for root in members])
             np.maximum.at(unreduced, here, extra)

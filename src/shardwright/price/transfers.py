@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwright.compiler.offloading import exposed_seconds
 from shardwright.errors import DeviceError
 from shardwright.ir.memory import moves_between
 from shardwright.ir.program import Program
-from shardwright.price.families import Seconds
 
 TO_HOST, TO_DEVICE, COMPUTE = range(3)
+Seconds = NDArray[np.float64]
 
 
 class Transfers:

@@ -1,35 +1,147 @@
-"""Units: the classes of a program, each with what it adds to the cost of a state.
+"""Units and families: what adds up to the cost of a state.
 
-A unit remembers its parts by what they are made of, prices of ops or numbers of shardings, and not by the state.
+A *unit* is a class of kernels, values, uses or borders of a program on a mesh, with what it adds to the cost. Its part
+is remembered by what it is made of, prices of ops or numbers of shardings, and not by the state.
+
+A *family* are the units that see the same groups of a state. It remembers its sum for every part of a state that it has
+met. Parts of states that differ often come to the same parts of units, so the sum is remembered by these as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwright._memo import Memo, Numbers
 from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.price.buffers import AS_IT_LIES, Form
-from shardwright.price.classes import Classes
+from shardwright.price.class_prices import KernelWork, KernelWorks, OpPrice, OpPrices, Seen, Tensors, View
 from shardwright.price.collectives import Move, reshard
 from shardwright.price.compute import kernel_seconds, relayout_seconds
-from shardwright.price.families import NO_PART, Part, Rows, Seconds, Unit
 from shardwright.price.gathered import Laid, LaidWork, laid_work
-from shardwright.price.kernel_work import KernelWork, KernelWorks
 from shardwright.price.layout import stored_bytes
-from shardwright.price.op_prices import OpPrice, OpPrices
-from shardwright.price.points import Points, coverage
 from shardwright.price.prices import DevicePrices
-from shardwright.price.tensors import Tensors
-from shardwright.price.transfers import COMPUTE, TO_DEVICE, TO_HOST, Transfers, host_rate
+from shardwright.price.program_classes import Classes, Counts, Points, coverage
+from shardwright.price.transfers import COMPUTE, TO_DEVICE, TO_HOST, Seconds, Transfers, host_rate
 from shardwright.price.uneven import moved_padding
-from shardwright.price.views import View
-from shardwright.space.state import Sharding, without
+from shardwright.space.state import Sharding, Subject, without
 
+Rows = Counts
+"""Bytes at each point of the program."""
 Wanted = dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]]
 """The shardings that a value has to be brought to: by which moves, and for which of its uses."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """What a unit adds to a cost; ``held`` are numbers of tensors at each point and the bytes of one of them.
+
+    ``on_host`` are the same of tensors in the host's memory. ``beside`` is what runs at the same time in each place
+    where values are moved between the two: see ``price/transfers.py``. It equals nothing but itself, so that sums can
+    be remembered by what they are made of.
+    """
+
+    compute_seconds: float = 0.0
+    comm_seconds: float = 0.0
+    held: tuple[tuple[Counts, int], ...] = ()
+    on_host: tuple[tuple[Counts, int], ...] = ()
+    beside: Seconds | None = None
+
+
+NO_PART = Part()
+
+
+class Unit(NamedTuple):
+    """``parts[key(view)]`` is what a class adds to the cost of a state."""
+
+    key: Callable[[View], Any]
+    parts: Memo[Any, Part]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FamilyPart:
+    """What a family adds to a cost; ``rows`` is None where that is no memory, and so are the others."""
+
+    compute_seconds: float
+    comm_seconds: float
+    rows: Rows | None
+    host_rows: Rows | None = None
+    beside: Seconds | None = None
+
+
+@dataclass
+class Family:
+    """Units that see the same groups of a state; ``number`` is that of the set of groups."""
+
+    groups: frozenset[Subject]
+    number: int
+    units: list[Unit] = field(default_factory=list)
+    known: dict[Seen, FamilyPart] = field(default_factory=dict)
+    sums: Memo[tuple[Part, ...], FamilyPart] = field(default_factory=lambda: Memo(_sum))
+
+    def add_up(self, view: View) -> FamilyPart:
+        """The family's part of the cost."""
+        return self.sums[tuple([parts[key(view)] for key, parts in self.units])]
+
+    def forget(self) -> None:
+        """Give back memory."""
+        self.known.clear()
+        self.sums.clear()
+
+
+def find_families(units: Iterable[tuple[Iterable[Subject], Unit]], sets: Numbers[frozenset[Subject]]) -> list[Family]:
+    """Units by the groups that they see; new sets of groups are numbered with those that there are."""
+    found: dict[frozenset[Subject], Family] = {}
+    for seen, unit in units:
+        groups = frozenset(seen)
+        if groups not in found:
+            found[groups] = Family(groups, sets[groups])
+        found[groups].units.append(unit)
+    return list(found.values())
+
+
+def _sum(parts: Sequence[Part]) -> FamilyPart:
+    compute = comm = 0.0
+    rows: Rows | None = None
+    host_rows: Rows | None = None
+    beside: Seconds | None = None
+    for part in parts:
+        compute += part.compute_seconds
+        comm += part.comm_seconds
+        for counts, size in part.held:
+            if size:
+                rows = counts * size if rows is None else rows + counts * size
+        for counts, size in part.on_host:
+            host_rows = counts * size if host_rows is None else host_rows + counts * size
+        if part.beside is not None:
+            beside = part.beside if beside is None else beside + part.beside
+    return FamilyPart(compute, comm, rows, host_rows, beside)
+
+
+def total_rows(parts: Sequence[FamilyPart], points: int) -> Rows:
+    """The bytes of all families at each point."""
+    rows = np.zeros(points, np.int64)
+    for part in parts:
+        if part.rows is not None:
+            rows += part.rows
+    return rows
+
+
+def most_on_host(parts: Iterable[FamilyPart]) -> int:
+    """The most bytes that all families hold in the host's memory at a point."""
+    found = [part.host_rows for part in parts if part.host_rows is not None]
+    return int(np.sum(found, axis=0).max()) if found else 0
+
+
+def added_beside(parts: Iterable[FamilyPart]) -> Seconds | None:
+    """What runs at the same time in each place where values are moved to the host or back; None if there is none."""
+    found = [part.beside for part in parts if part.beside is not None]
+    return np.sum(found, axis=0) if found else None
 
 
 class Units:
@@ -38,20 +150,16 @@ class Units:
     def __init__(
         self, classes: Classes, points: Points, tensors: Tensors, ops: OpPrices, kernels: KernelWorks, on: DevicePrices
     ) -> None:
-        self.classes, self.points, self.tensors, self.ops, self.kernels, self.on = (
-            classes,
-            points,
-            tensors,
-            ops,
-            kernels,
-            on,
-        )
-        self.relaid: tuple[int, ...] = classes.buffers.relaid if on.device.tile else ()
+        self.classes, self.points, self.tensors, self.ops = classes, points, tensors, ops
+        self.kernels, self.on = kernels, on
         self.transfers = Transfers(classes.program)
+        self.relaid: tuple[int, ...] = classes.buffers.relaid if on.device.tile else ()
+        """Results of loops that are copied to another layout and back, on a device that has layouts."""
         self.laid: tuple[Laid, ...] = classes.buffers.laid if on.device.tile else ()
+        """What is laid out anew for gathers and scatters, on a device that has layouts."""
         self._uses = [ops.among([o for o, _ in use.uses]) for use in classes.use_classes.keys]
 
-    def all(self) -> Iterator[tuple[Iterable[int], Unit]]:
+    def all(self) -> Iterator[tuple[Iterable[Subject], Unit]]:
         """Every unit, with the groups of a state that it sees."""
         classes = self.classes
         of_class, of_op = classes.groups_of_values, classes.groups_of_ops
@@ -77,18 +185,50 @@ class Units:
         for b, border in enumerate(classes.border_classes.keys):
             yield of_class[border.before] | of_class[border.after], self._border(b)
 
-    def moves_seconds(self, moves: Iterable[Move]) -> float:
-        """Of collectives, one after the other."""
-        return sum(self.on.move_seconds(move) for move in moves)
+    # Buffers.
+
+    def _buffer(self, value_class: int, form: Form, column: Counts) -> Unit:
+        """The memory of the buffers of a class."""
+        tensors, on_host = self.tensors, self.classes.values.keys[value_class].on_host
+
+        def part(number: int) -> Part:
+            size = int(tensors.held_bytes(value_class, tensors.shardings[number], form))
+            return Part(on_host=((column, size),)) if on_host else Part(held=((column, size),))
+
+        return Unit(partial(tensors.number, value_class), Memo(part))
+
+    # Values that are laid out anew.
+
+    def _relayout(self, value_class: int) -> Unit:
+        """A loop's values of a class that are copied to another layout and back."""
+
+        def part(number: int) -> Part:
+            return Part(self._relayout_seconds(value_class, self.tensors.shardings[number]))
+
+        return Unit(partial(self.tensors.number, value_class), Memo(part))
 
     def relayout_seconds(self, value_class: int, view: View) -> float:
-        """Of copying a loop's values of a class to another layout and back."""
-        sharding = self.tensors.sharding(value_class, view)
+        """The seconds of copying a loop's values of a class to another layout and back."""
+        return self._relayout_seconds(value_class, self.tensors.sharding(value_class, view))
+
+    def _relayout_seconds(self, value_class: int, sharding: Sharding) -> float:
         local = self.tensors.local_shape(value_class, sharding)
         return relayout_seconds(local, self.tensors.bytes_in(value_class, sharding), self.on.device)
 
+    def _laid(self, laid: Laid) -> Unit:
+        """A value that is laid out anew for a gather or a scatter."""
+        repeats = int(self.classes.program.repeats[laid.op])
+        column = coverage(self.points.at, *zip(self.laid_span(laid), strict=True)) if laid.made >= 0 else None
+
+        def part(shardings: tuple[Sharding, Sharding]) -> Part:
+            work = self._laid_work(laid, *shardings)
+            held = ((column, int(work.copy_bytes)),) if column is not None and work.copy_bytes else ()
+            return Part(repeats * work.seconds, 0.0, held)
+
+        return Unit(partial(self._laid_shardings, laid), Memo(part))
+
     def laid_work(self, laid: Laid, view: View) -> LaidWork:
-        """Of laying a value out anew for a gather or a scatter, once."""
+        """What laying a value out anew for a gather or a scatter takes, once."""
         return self._laid_work(laid, *self._laid_shardings(laid, view))
 
     def laid_span(self, laid: Laid) -> tuple[int, int]:
@@ -109,81 +249,22 @@ class Units:
         shapes = self.tensors.local_shape(c, own), self.tensors.local_shape(c, outside)
         return laid_work(laid, *shapes, self.classes.values.keys[c].dtype, self.on.device)
 
-    def wanted(self, use_class: int, view: View) -> Wanted:
-        """How a value has to be brought to other shardings for its uses."""
-        return self._wanted(use_class, self.ops.prices(self._uses[use_class], view))
-
-    def use_span(self, member: int, which: tuple[int, ...]) -> tuple[int, int]:
-        """From when to when a value is there for these of its uses."""
-        kernels = self.classes.kernels
-        ops = [self.classes.uses[member][1][k][0] for k in which]
-        return min(kernels.at[o] for o in ops), max(kernels.last[o] for o in ops)
-
-    def _buffer(self, value_class: int, form: Form, column: Rows) -> Unit:
-        """The memory of the buffers of a class."""
-        known: dict[int, Part] = {}
-        tensors = self.tensors
-        on_host = self.classes.values.keys[value_class].on_host
-
-        def price(view: View) -> Part:
-            number = tensors.number(value_class, view)
-            part = known.get(number)
-            if part is None:
-                size = tensors.held_bytes(value_class, tensors.shardings[number], form)
-                bytes_ = ((column, int(size)),)
-                part = known[number] = Part(on_host=bytes_) if on_host else Part(held=bytes_)
-            return part
-
-        return price
-
-    def _relayout(self, value_class: int) -> Unit:
-        known: dict[int, Part] = {}
-
-        def price(view: View) -> Part:
-            number = self.tensors.number(value_class, view)
-            part = known.get(number)
-            if part is None:
-                part = known[number] = Part(self.relayout_seconds(value_class, view))
-            return part
-
-        return price
-
-    def _laid(self, laid: Laid) -> Unit:
-        known: dict[tuple[Sharding, Sharding], Part] = {}
-        repeats = int(self.classes.program.repeats[laid.op])
-        column = coverage(self.points.at, *zip(self.laid_span(laid), strict=True)) if laid.made >= 0 else None
-
-        def price(view: View) -> Part:
-            shardings = self._laid_shardings(laid, view)
-            part = known.get(shardings)
-            if part is None:
-                work = self._laid_work(laid, *shardings)
-                held = ((column, int(work.copy_bytes)),) if column is not None and work.copy_bytes else ()
-                part = known[shardings] = Part(repeats * work.seconds, 0.0, held)
-            return part
-
-        return price
+    # Kernels.
 
     def _kernel(self, kernel_class: int) -> Unit:
         """Work, the moves of results, and the memory of results before they are moved."""
         kernel = self.classes.kernel_classes.keys[kernel_class]
         count = len(self.classes.kernel_classes.members[kernel_class]) * kernel.repeats
         here = (self.points.kinds == kernel_class).astype(np.int64)
-        known: dict[KernelWork, Part] = {}
-        kernels, device, transfers = self.kernels, self.on.device, self.transfers
-        places = self._places(kernel_class)
+        device, transfers, places = self.on.device, self.transfers, self._places(kernel_class)
 
-        def price(view: View) -> Part:
-            found = kernels.of(kernel_class, view)
-            part = known.get(found)
-            if part is None:
-                compute = kernel_seconds(found.work, device) if any(found.work) else 0.0
-                held = ((here, int(found.unmoved_bytes)),) if found.unmoved_bytes else ()
-                beside = transfers.beside(places, COMPUTE, compute)
-                part = known[found] = Part(compute * count, found.comm_seconds * count, held, beside=beside)
-            return part
+        def part(found: KernelWork) -> Part:
+            compute = kernel_seconds(found.work, device) if any(found.work) else 0.0
+            held = ((here, int(found.unmoved_bytes)),) if found.unmoved_bytes else ()
+            beside = transfers.beside(places, COMPUTE, compute)
+            return Part(compute * count, found.comm_seconds * count, held, beside=beside)
 
-        return price
+        return Unit(partial(self.kernels.of, kernel_class), Memo(part))
 
     def _places(self, kernel_class: int) -> Seconds | None:
         """How often the kernels of a class run in each place where values are moved to the host or back."""
@@ -191,62 +272,52 @@ class Units:
         counts = self.transfers.counts(kernels.members[kernel_class])
         return None if counts is None else counts * kernels.keys[kernel_class].repeats
 
-    def transfer_bytes(self, kernel_class: int, view: View) -> float:
-        """What a device moves to its host or back, once."""
-        moved = self.classes.ops.keys[self.classes.kernel_classes.keys[kernel_class].ops[-1]].results[0]
-        return self.tensors.bytes_in(moved, self.tensors.sharding(moved, view))
-
     def _transfer(self, kernel_class: int) -> Unit:
         """A value that is moved to the host or back."""
         op = self.classes.op(self.classes.kernel_classes.keys[kernel_class].ops[-1])
         rate = host_rate(self.on.device.host_bytes_per_second, self.on.device.name)
         way, places = TO_HOST if moved_to(op) == HOST else TO_DEVICE, self._places(kernel_class)
-        known: dict[float, Part] = {}
 
-        def price(view: View) -> Part:
-            size = self.transfer_bytes(kernel_class, view)
-            part = known.get(size)
-            if part is None:
-                part = known[size] = Part(beside=self.transfers.beside(places, way, size / rate))
-            return part
+        def part(size: float) -> Part:
+            return Part(beside=self.transfers.beside(places, way, size / rate))
 
-        return price
+        return Unit(partial(self.transfer_bytes, kernel_class), Memo(part))
+
+    def transfer_bytes(self, kernel_class: int, view: View) -> float:
+        """What a device moves to its host or back, once."""
+        moved = self.classes.ops.keys[self.classes.kernel_classes.keys[kernel_class].ops[-1]].results[0]
+        return self.tensors.bytes_in(moved, self.tensors.sharding(moved, view))
+
+    # Values that are moved between devices.
 
     def _use(self, use_class: int) -> Unit:
         """A value brought to other shardings for its uses: each sharding once, kept from its first use to its last."""
         use, members = self.classes.use_classes.keys[use_class], self.classes.use_classes.members[use_class]
         count = len(members) * use.repeats
-        columns: dict[tuple[int, ...], Rows] = {}
-        known: dict[tuple[OpPrice, ...], Part] = {}
-        ops, priced = self.ops, self._uses[use_class]
 
-        def column(which: tuple[int, ...]) -> Rows:
-            if which not in columns:
-                spans = [self.use_span(m, which) for m in members]
-                columns[which] = coverage(self.points.at, *zip(*spans, strict=True))
-            return columns[which]
+        def column(which: tuple[int, ...]) -> Counts:
+            spans = [self.use_span(m, which) for m in members]
+            return coverage(self.points.at, *zip(*spans, strict=True))
 
-        def work_out(prices: tuple[OpPrice, ...]) -> Part:
+        columns = Memo(column)
+
+        def part(prices: tuple[OpPrice, ...]) -> Part:
             comm, held = 0.0, []
             for want, (moves, which) in self._wanted(use_class, prices).items():
                 comm += self.moves_seconds(moves)
-                held.append((column(which), int(self.tensors.bytes_in(use.value, want))))
+                held.append((columns[which], int(self.tensors.bytes_in(use.value, want))))
             return Part(0.0, comm * count, tuple(held)) if held else NO_PART
 
-        def price(view: View) -> Part:
-            prices = ops.prices(priced, view)
-            part = known.get(prices)
-            if part is None:
-                part = known[prices] = work_out(prices)
-            return part
+        return Unit(partial(self.ops.prices, self._uses[use_class]), Memo(part))
 
-        return price
+    def wanted(self, use_class: int, view: View) -> Wanted:
+        """How a value has to be brought to other shardings for its uses."""
+        return self._wanted(use_class, self.ops.prices(self._uses[use_class], view))
 
     def _wanted(self, use_class: int, prices: tuple[OpPrice, ...]) -> Wanted:
         found: Wanted = {}
-        for k, ((_, operand), price) in enumerate(
-            zip(self.classes.use_classes.keys[use_class].uses, prices, strict=True)
-        ):
+        uses = self.classes.use_classes.keys[use_class].uses
+        for k, ((_, operand), price) in enumerate(zip(uses, prices, strict=True)):
             a = price.assignment
             moves = a.before[operand]
             if moves:
@@ -254,25 +325,31 @@ class Units:
                 found[want] = (found[want][0], (*found[want][1], k)) if want in found else (moves, (k,))
         return found
 
+    def use_span(self, member: int, which: tuple[int, ...]) -> tuple[int, int]:
+        """From when to when a value is there for these of its uses."""
+        kernels = self.classes.kernels
+        ops = [self.classes.uses[member][1][k][0] for k in which]
+        return min(kernels.at[o] for o in ops), max(kernels.last[o] for o in ops)
+
     def _border(self, border_class: int) -> Unit:
         """A value that lies differently inside of a loop, a branch, a barrier or a manual region."""
         border = self.classes.border_classes.keys[border_class]
         count = len(self.classes.border_classes.members[border_class]) * border.repeats
         c, tensors, mesh = self.classes.values.keys[border.inside], self.tensors, self.tensors.mesh
         manual = mesh.numbers(border.manual)
-        known: dict[tuple[int, int], Part] = {}
 
-        def work_out(before: Sharding, after: Sharding) -> Part:
+        def key(view: View) -> tuple[int, int]:
+            return tensors.number(border.before, view), tensors.number(border.after, view)
+
+        def part(numbers: tuple[int, int]) -> Part:
+            if numbers[0] == numbers[1]:
+                return NO_PART
+            before, after = (without(tensors.shardings[n], manual) for n in numbers)
             size = stored_bytes(c.shape, c.dtype, None) * moved_padding(c.shape, before, after, mesh)
             return Part(0.0, count * self.moves_seconds(reshard(size, before, after, mesh)))
 
-        def price(view: View) -> Part:
-            numbers = tensors.number(border.before, view), tensors.number(border.after, view)
-            if numbers[0] == numbers[1]:
-                return NO_PART
-            part = known.get(numbers)
-            if part is None:
-                part = known[numbers] = work_out(*[without(tensors.shardings[n], manual) for n in numbers])
-            return part
+        return Unit(key, Memo(part))
 
-        return price
+    def moves_seconds(self, moves: Iterable[Move]) -> float:
+        """The seconds of collectives, one after the other."""
+        return sum(self.on.move_seconds(move) for move in moves)

@@ -16,7 +16,7 @@ from shardwright.errors import PlanError
 from shardwright.frontend.calls import Positional, positional_call
 from shardwright.frontend.in_place import Updating
 from shardwright.frontend.paths import parameter_names
-from shardwright.price.present import headline
+from shardwright.price.estimate import headline
 from shardwright.python_source.inside import Constraint, interior_constraints, kernel_comments
 from shardwright.python_source.literals import WIDTH, Literals, Node, node_of
 

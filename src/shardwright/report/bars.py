@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shardwright.analysis.present import human_bytes
 from shardwright.compare import Comparison
-from shardwright.price.present import place
+from shardwright.price.estimate import place
 from shardwright.report.cells import seconds_text
 from shardwright.report.plots import Key, Plot, Spec, escaped
 

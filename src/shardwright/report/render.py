@@ -22,7 +22,7 @@ from shardwright.compare import compare
 from shardwright.plan.plan_text import kernels_text, own_text
 from shardwright.plan.strategy_names import common_names
 from shardwright.price.collectives import local_bytes
-from shardwright.price.present import host_text, place
+from shardwright.price.estimate import host_text, place
 from shardwright.price.timeline import make_timeline
 from shardwright.report import tables
 from shardwright.report.bars import comparison_plot, kernels_plot, kinds_plot, lines_plot

@@ -11,7 +11,7 @@ from shardwright.apply import spec, spec_text
 from shardwright.compare import Comparison
 from shardwright.plan.words import signed
 from shardwright.price.collectives import local_bytes
-from shardwright.price.present import place
+from shardwright.price.estimate import place
 from shardwright.report.cells import Cell, Table, count, duration, make_table, ratio, seconds_text, size, text
 from shardwright.space import Decision, Whole
 

@@ -1,5 +1,7 @@
-"""What a user gives, as typed values: meshes, devices by where they are, pins, budgets."""
+"""What a user gives, as typed values: meshes, devices, pins, budgets."""
 
-from shardwright.request.mesh import MeshShape, mesh_shape
+from shardwright.request.budget import Budget, check_count
+from shardwright.request.mesh import MeshLike, MeshShape, mesh_shape
+from shardwright.request.pins import Decision, PinLike, Pins, Whole
 
-__all__ = ["MeshShape", "mesh_shape"]
+__all__ = ["Budget", "Decision", "MeshLike", "MeshShape", "PinLike", "Pins", "Whole", "check_count", "mesh_shape"]

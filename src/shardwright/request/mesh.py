@@ -64,6 +64,10 @@ class MeshShape:
         return parts
 
 
+MeshLike = Mapping[str, int] | Mesh | AbstractMesh | MeshShape | int | str | None
+"""A mesh as users give it: its axes, a number of devices, devices by where they are, or None for the program's own."""
+
+
 def mesh_shape(mesh: Any) -> MeshShape:
     """The axes of a mesh in any of the forms that are allowed."""
     if isinstance(mesh, MeshShape):

@@ -13,17 +13,14 @@ from shardwright.analysis import Analysis
 from shardwright.price import Places
 from shardwright.price.uneven import splits
 from shardwright.request import MeshShape
+from shardwright.space.pinned import Kept
 from shardwright.space.roles import Roles
-from shardwright.space.state import Entry
+from shardwright.space.state import AnyEntry, Entry
 
 _MATTERS = 1e-3
 """Of the program's FLOPs, of the bytes of its tensors and of its arguments: below it in all three, a group is left
 out. What it could save is less than the cost model can tell."""
 _MOST_RESOLUTIONS = 8
-
-
-Kept = Mapping[str | tuple[str, int], str]
-"""Axes, and groups on an axis, that a search must not touch, and why."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +42,9 @@ class Actions:
     ``meets[group]`` are groups that stand beside it in some tensors: an entry may except these tensors.
     """
 
-    entries: tuple[tuple[Entry, ...], ...]
+    entries: tuple[tuple[AnyEntry, ...], ...]
     pruned: tuple[Pruned, ...]
-    tactics: tuple[Mapping[str, tuple[Entry, ...]], ...] = ()
+    tactics: tuple[Mapping[str, tuple[AnyEntry, ...]], ...] = ()
     meets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -68,7 +65,7 @@ def find_actions(
     kept = kept or {}
     weight = _weights(analysis)
     inside = (places or Places(analysis)).padded_groups
-    entries: list[tuple[Entry, ...]] = []
+    entries: list[tuple[AnyEntry, ...]] = []
     pruned: list[Pruned] = []
     for axis, size in zip(mesh.names, mesh.sizes, strict=True):
         found: list[Entry] = []

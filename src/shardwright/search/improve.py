@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from shardwright.search.actions import Actions
 from shardwright.search.lists import Lists, replaced
 from shardwright.search.scores import Found, Scores
-from shardwright.space.state import Entry
+from shardwright.space.state import AnyEntry, Entry
 
 _WORTH = 1e-4
 """Of a step: what is gained by less than this is taken, but not a reason to try everything once more."""
@@ -73,20 +73,20 @@ def _on_all_axes(lists: Lists, actions: Actions) -> Iterator[Lists]:
     """An entry added to all lists that allow it, dropped from all, or exchanged for another in all."""
     if len(lists) < 2:
         return
-    groups = sorted({e.group for entries in lists for e in entries[:_SHORT]})
+    subjects = sorted({e.subject for entries in lists for e in entries[:_SHORT]})
     for entry in dict.fromkeys(e for found in actions.entries for e in found):
         axes = [axis for axis, allowed in enumerate(actions.entries) if entry in allowed]
-        rest = [tuple(e for e in entries if e.group != entry.group) for entries in lists]
+        rest = [tuple(e for e in entries if e.subject != entry.subject) for entries in lists]
         yield tuple((*r, entry) if axis in axes else r for axis, r in enumerate(rest))
         yield tuple((entry, *r) if axis in axes else r for axis, r in enumerate(rest))
-        for group in groups:
-            if group != entry.group:
+        for subject in subjects:
+            if subject != entry.subject:
                 yield tuple(
-                    tuple(entry if e.group == group else e for e in r) if axis in axes else r
+                    tuple(entry if e.subject == subject else e for e in r) if axis in axes else r
                     for axis, r in enumerate(rest)
                 )
-    for group in groups:
-        yield tuple(tuple(e for e in entries if e.group != group) for entries in lists)
+    for subject in subjects:
+        yield tuple(tuple(e for e in entries if e.subject != subject) for entries in lists)
 
 
 def _between_axes(lists: Lists, actions: Actions) -> Iterator[Lists]:
@@ -96,9 +96,7 @@ def _between_axes(lists: Lists, actions: Actions) -> Iterator[Lists]:
         if axis < other and _allowed(exchanged, actions):
             yield exchanged
         for k, entry in enumerate(lists[axis]):
-            if entry._replace(unless=-1) in actions.entries[other] and all(
-                e.group != entry.group for e in lists[other]
-            ):
+            if _plain(entry) in actions.entries[other] and all(e.subject != entry.subject for e in lists[other]):
                 less = replaced(lists, axis, (*lists[axis][:k], *lists[axis][k + 1 :]))
                 for position in dict.fromkeys((0, len(lists[other]))):
                     yield replaced(less, other, _inserted(lists[other], position, entry))
@@ -107,10 +105,10 @@ def _between_axes(lists: Lists, actions: Actions) -> Iterator[Lists]:
 def _on_one_axis(lists: Lists, actions: Actions) -> Iterator[Lists]:
     """An entry added at either end, exchanged for another, or its conflicts resolved differently."""
     for axis, entries in enumerate(lists):
-        have = {e.group: k for k, e in enumerate(entries)}
+        have = {e.subject: k for k, e in enumerate(entries)}
         for entry in actions.entries[axis]:
-            if entry.group in have:
-                k = have[entry.group]
+            if entry.subject in have:
+                k = have[entry.subject]
                 if entries[k] != entry:
                     yield replaced(lists, axis, (*entries[:k], entry, *entries[k + 1 :]))
                 continue
@@ -124,20 +122,25 @@ def _with_exception(lists: Lists, actions: Actions) -> Iterator[Lists]:
     """An entry that passes by the tensors that have another group too, on its axis or on all; or no longer does."""
     for axis, entries in enumerate(lists):
         for k, entry in enumerate(entries[:_SHORT]):
+            if not isinstance(entry, Entry):
+                continue
             for unless in (-1, *actions.meets.get(entry.group, ())):
                 if unless != entry.unless:
                     changed = entry._replace(unless=unless)
                     yield replaced(lists, axis, (*entries[:k], changed, *entries[k + 1 :]))
                     yield tuple(
-                        tuple(e._replace(unless=unless) if e.group == entry.group else e for e in others)
+                        tuple(
+                            e._replace(unless=unless) if isinstance(e, Entry) and e.group == entry.group else e
+                            for e in others
+                        )
                         for others in lists
                     )
 
 
-def _cut(entries: tuple[Entry, ...], k: int, tactic: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def _cut(entries: tuple[AnyEntry, ...], k: int, tactic: tuple[AnyEntry, ...]) -> tuple[AnyEntry, ...]:
     """The first entries, then a tactic's."""
-    have = {e.group for e in entries[:k]}
-    return (*entries[:k], *(e for e in tactic if e.group not in have))
+    have = {e.subject for e in entries[:k]}
+    return (*entries[:k], *(e for e in tactic if e.subject not in have))
 
 
 def _found(scores: Scores, lists: Lists) -> Found:
@@ -145,8 +148,13 @@ def _found(scores: Scores, lists: Lists) -> Found:
     return Found(lists, scores.cost(lists))
 
 
-def _inserted(entries: tuple[Entry, ...], position: int, entry: Entry) -> tuple[Entry, ...]:
+def _inserted(entries: tuple[AnyEntry, ...], position: int, entry: AnyEntry) -> tuple[AnyEntry, ...]:
     return (*entries[:position], entry, *entries[position:])
+
+
+def _plain(entry: AnyEntry) -> AnyEntry:
+    """An entry as actions have it: without an exception."""
+    return entry._replace(unless=-1) if isinstance(entry, Entry) else entry
 
 
 def _pairs(count: int) -> Iterator[tuple[int, int]]:
@@ -154,8 +162,4 @@ def _pairs(count: int) -> Iterator[tuple[int, int]]:
 
 
 def _allowed(lists: Lists, actions: Actions) -> bool:
-    return all(
-        e._replace(unless=-1) in allowed
-        for entries, allowed in zip(lists, actions.entries, strict=True)
-        for e in entries
-    )
+    return all(_plain(e) in allowed for entries, allowed in zip(lists, actions.entries, strict=True) for e in entries)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from shardwright.space.state import Entry
+from shardwright.space.state import AnyEntry, Lists
 
-Lists = tuple[tuple[Entry, ...], ...]
+__all__ = ["Lists", "added", "replaced"]
 
 
-def added(lists: Lists, axis: int, *entries: Entry) -> Lists:
-    """With entries at the end of an axis's list, but for groups that are on it already."""
-    have = {e.group for e in lists[axis]}
-    new = [e for e in entries if e.group not in have]
+def added(lists: Lists, axis: int, *entries: AnyEntry) -> Lists:
+    """With entries at the end of an axis's list, but for those about what is on it already."""
+    have = {e.subject for e in lists[axis]}
+    new = [e for e in entries if e.subject not in have]
     return replaced(lists, axis, (*lists[axis], *new)) if new else lists
 
 
-def replaced(lists: Lists, axis: int, entries: tuple[Entry, ...]) -> Lists:
+def replaced(lists: Lists, axis: int, entries: tuple[AnyEntry, ...]) -> Lists:
     """With another list for an axis."""
     return (*lists[:axis], entries, *lists[axis + 1 :])

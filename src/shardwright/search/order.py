@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardwright.price import Places
 from shardwright.search.lists import Lists
-from shardwright.space.state import Entry
+from shardwright.space.state import AnyEntry, Entry, KeepWhole
 
 
 class Order:
@@ -24,17 +24,17 @@ class Order:
         """The groups that some tensor has beside a group, as bits."""
         for a, b in pairs:
             self._beside[a] = self._beside.get(a, 0) | 1 << b
-        self._known: dict[tuple[Entry, ...], tuple[Entry, ...]] = {}
+        self._known: dict[tuple[AnyEntry, ...], tuple[AnyEntry, ...]] = {}
 
     def normal(self, lists: Lists) -> Lists:
         """Equal for lists that give every tensor the same sharding for this reason."""
         return tuple([entries if len(entries) < 2 else self._normal(entries) for entries in lists])
 
-    def _normal(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    def _normal(self, entries: tuple[AnyEntry, ...]) -> tuple[AnyEntry, ...]:
         known = self._known.get(entries)
         if known is None:
-            left = [e for e in entries if e.group >= 0]
-            ordered = sorted([e for e in entries if e.group < 0])  # what keeps tensors whole comes first
+            left = [e for e in entries if isinstance(e, Entry)]
+            ordered: list[AnyEntry] = sorted([e for e in entries if isinstance(e, KeepWhole)])  # they come first
             beside = self._beside
             while left:
                 before, smallest = 0, left[0]  # nothing stands in the way of the first

@@ -60,7 +60,7 @@ class Scores:
         *,
         deadline: float = math.inf,
         any_fit: bool = False,
-        watch: Callable[[Scores], None] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.costs, self.order, self.pinned, self.limit_bytes = costs, order, pinned, max(limit_bytes, 1)
         self.started = time.perf_counter()
@@ -89,8 +89,8 @@ class Scores:
         """The state that these lists, after what is pinned, make."""
         entries = []
         for first, then in zip(self.pinned.lists, lists, strict=True):
-            have = {e.group for e in first}
-            entries.append((*first, *[e for e in then if e.group not in have]) if first else then)
+            have = {e.subject for e in first}
+            entries.append((*first, *[e for e in then if e.subject not in have]) if first else then)
         return State(tuple(entries), self.pinned.whole)
 
     def lists(self, state: State) -> Lists:
@@ -176,3 +176,7 @@ class Scores:
 
 def _size(found: Found) -> tuple[int, int, Lists]:
     return found.cost.peak_bytes, sum(map(len, found.lists)), found.lists
+
+
+Watch = Callable[[Scores], None]
+"""Called whenever a search has met a better state."""

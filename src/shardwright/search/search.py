@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardwright.analysis import Analysis
 from shardwright.mcts import search as tree_search
 from shardwright.price import Cost, CostModel
-from shardwright.search.actions import Actions, Kept, find_actions
+from shardwright.search.actions import Actions, find_actions
 from shardwright.search.alike import PAYS, Equals, made_alike
 from shardwright.search.improve import improve
 from shardwright.search.lists import replaced
-from shardwright.search.scores import BudgetOver, Enough, Found, Milestone, Scores
+from shardwright.search.scores import BudgetOver, Enough, Found, Milestone, Scores, Watch
 from shardwright.search.simplify import AS_GOOD, SAME, complexity, keeps_parts, simplified
 from shardwright.search.space import NO_KEEPERS, Keepers, Space
+from shardwright.space.pinned import Kept
 from shardwright.space.state import State
 
 SIMULATIONS = 1000
@@ -83,7 +84,7 @@ def find_state(
     any_fit: bool = False,
     starts: Sequence[State] = (),
     use_tactics: bool = True,
-    watch: Callable[[Scores], None] | None = None,
+    watch: Watch | None = None,
 ) -> Outcome:
     """Search. ``costs`` must know the sets of ``pinned.whole``, of which ``keepers`` are some.
 

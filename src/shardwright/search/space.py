@@ -17,7 +17,7 @@ from shardwright.search.order import Order
 from shardwright.search.warm import as_entries, combinations, tactics_by_axis
 from shardwright.space.carried import carried_results
 from shardwright.space.roles import Roles
-from shardwright.space.state import Entry, keep_whole
+from shardwright.space.state import AnyEntry, KeepWhole
 
 _SMALL, _TINY_BYTES = 0.005, 2**20
 """What the small weights may make up of the bytes of all, and the most that one of the tiny among them has."""
@@ -27,7 +27,7 @@ class Step(NamedTuple):
     """An action of the tree search: one entry, or a whole tactic's, at the end of an axis's list."""
 
     axis: int
-    entries: tuple[Entry, ...]
+    entries: tuple[AnyEntry, ...]
 
 
 class Keepers(NamedTuple):
@@ -62,11 +62,11 @@ class Space:
             (*found, *_keeps(costs.classes.places, whole, keepers, pinned[axis] if pinned else ())) if found else ()
             for axis, found in enumerate(actions.entries)
         )
-        allowed = [{e.group for e in found} for found in entries]
-        tactics: list[Mapping[str, tuple[Entry, ...]]] = []
+        allowed = [{e.subject for e in found} for found in entries]
+        tactics: list[Mapping[str, tuple[AnyEntry, ...]]] = []
         for axis, by_name in enumerate(tactics_by_axis(analysis, costs.mesh) if use_tactics else [{}] * len(entries)):
             named = {n: as_entries(analysis, decisions, keepers.parameters) for n, decisions in by_name.items()}
-            kept = {n: tuple(e for e in given if e.group in allowed[axis]) for n, given in named.items()}
+            kept = {n: tuple(e for e in given if e.subject in allowed[axis]) for n, given in named.items()}
             tactics.append({n: given for n, given in kept.items() if given})
         self.actions = Actions(entries, actions.pruned, tuple(tactics), self.order.meets)
         singles = [Step(axis, (entry,)) for axis, found in enumerate(entries) for entry in found]
@@ -91,8 +91,8 @@ class Space:
     def _actions(self, lists: Lists) -> list[Step]:
         found = self._steps.get(lists)
         if found is None:
-            have = [{e.group for e in entries} for entries in lists]
-            found = [s for s in self.steps if any(e.group not in have[s.axis] for e in s.entries)]
+            have = [{e.subject for e in entries} for entries in lists]
+            found = [s for s in self.steps if any(e.subject not in have[s.axis] for e in s.entries)]
             self._steps[lists] = found
         return found
 
@@ -101,12 +101,12 @@ class Space:
 
 
 def _keeps(
-    places: Places, whole: tuple[frozenset[int], ...], keepers: Keepers, pinned: tuple[Entry, ...]
-) -> list[Entry]:
+    places: Places, whole: tuple[frozenset[int], ...], keepers: Keepers, pinned: tuple[AnyEntry, ...]
+) -> list[AnyEntry]:
     """The entries that keep values whole on an axis, but for those that would undo what is pinned there."""
-    groups = {entry.group for entry in pinned}
+    groups = {entry.subject for entry in pinned}
     return [
-        keep_whole(k)
+        KeepWhole(k)
         for k in keepers
         if k is not None and not any(g in groups for v in whole[k] for g in places.of_value[v] if g >= 0)
     ]

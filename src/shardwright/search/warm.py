@@ -13,7 +13,7 @@ from shardwright.search.lists import Lists
 from shardwright.space import TACTICS, Decision, Decisions, Whole
 from shardwright.space.decisions import entry_of
 from shardwright.space.roles import Roles
-from shardwright.space.state import Entry, keep_whole
+from shardwright.space.state import AnyEntry, KeepWhole
 
 _MOST_COMBINATIONS = 300
 
@@ -33,20 +33,20 @@ def tactics_by_axis(analysis: Analysis, mesh: MeshShape) -> list[dict[str, Decis
     return out
 
 
-def as_entries(analysis: Analysis, decisions: Decisions, parameters_whole: int | None) -> tuple[Entry, ...]:
+def as_entries(analysis: Analysis, decisions: Decisions, parameters_whole: int | None) -> tuple[AnyEntry, ...]:
     """A tactic's decisions as entries of its axis; ``parameters_whole`` is the set that keeps parameters whole."""
-    out = [entry_of(analysis, decision) for decision in decisions if isinstance(decision, Decision)]
+    out: list[AnyEntry] = [entry_of(analysis, decision) for decision in decisions if isinstance(decision, Decision)]
     if parameters_whole is not None and any(isinstance(d, Whole) for d in decisions):
-        out.insert(0, keep_whole(parameters_whole))
+        out.insert(0, KeepWhole(parameters_whole))
     return tuple(dict.fromkeys(out))
 
 
-def combinations(tactics: Sequence[Mapping[str, tuple[Entry, ...]]]) -> Iterator[tuple[tuple[str, ...], Lists]]:
+def combinations(tactics: Sequence[Mapping[str, tuple[AnyEntry, ...]]]) -> Iterator[tuple[tuple[str, ...], Lists]]:
     """One tactic, or none, for each axis, by their names.
 
     Where that would be too many, one tactic on one axis and one on all the others.
     """
-    choices: list[dict[str, tuple[Entry, ...]]] = [{"": (), **found} for found in tactics]
+    choices: list[dict[str, tuple[AnyEntry, ...]]] = [{"": (), **found} for found in tactics]
     chosen: Iterable[tuple[str, ...]] = product(*choices)
     if not all_combined(tactics):
         known = list(dict.fromkeys(name for found in choices for name in found))
@@ -60,6 +60,6 @@ def combinations(tactics: Sequence[Mapping[str, tuple[Entry, ...]]]) -> Iterator
             yield names, tuple(found[name] for name, found in zip(names, choices, strict=True))
 
 
-def all_combined(tactics: Sequence[Mapping[str, tuple[Entry, ...]]]) -> bool:
+def all_combined(tactics: Sequence[Mapping[str, tuple[AnyEntry, ...]]]) -> bool:
     """Whether ``combinations`` of these are all that there are."""
     return math.prod(len({"", *found}) for found in tactics) <= _MOST_COMBINATIONS

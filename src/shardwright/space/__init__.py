@@ -1,6 +1,7 @@
 """The space of decisions: what can be said about a program, by a person, a tactic or a search."""
 
-from shardwright.space.decisions import Decision, Decisions, Whole, describe, resolve
+from shardwright.request import Decision, Whole
+from shardwright.space.decisions import Decisions, describe, resolve
 from shardwright.space.implied import implied_decisions
 from shardwright.space.tactics import TACTICS, expand
 

@@ -4,54 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError, nearest
 from shardwright.ir.program import Program
-from shardwright.request import MeshShape
+from shardwright.request import Decision, MeshShape, Whole
 from shardwright.space.carried import carried_results
-from shardwright.space.state import Entry, State, keep_whole
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Shard a dimension, and all that is sharded with it, over an axis, after the decisions before it on that axis.
-
-    ``dimension`` is a group's name, or any dimension of an argument that belongs to it (``"params.w1[1]"``). ``sides``
-    says which side is taken in each of the group's conflicts; those not said are 0. Tensors that have the dimension
-    ``unless`` as well are left to the decisions after it.
-    """
-
-    axis: str
-    dimension: str
-    sides: tuple[int, ...] = ()
-    unless: str = ""
-
-    def __str__(self) -> str:
-        sides = f" (side{'s' * (len(self.sides) > 1)} {', '.join(map(str, self.sides))})" if any(self.sides) else ""
-        unless = f", but not beside {self.unless}" if self.unless else ""
-        return f"{self.axis}: {self.dimension}{sides}{unless}"
-
-
-@dataclass(frozen=True)
-class Whole:
-    """Keep an argument, by its path, a prefix of it or a glob, whole on an axis, with all that is only cast from it."""
-
-    axis: str
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.axis}: {self.path} stays whole"
-
+from shardwright.space.state import AnyEntry, Entry, KeepWhole, State
 
 Decisions = Sequence[Decision | Whole]
 
 
 def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
     """The state that decisions amount to on this program."""
-    lists: list[list[Entry]] = [[] for _ in mesh.names]
+    lists: list[list[AnyEntry]] = [[] for _ in mesh.names]
     whole: list[set[int]] = [set() for _ in mesh.names]
     carried = carried_results(analysis.program)
     for decision in decisions:
@@ -66,12 +33,12 @@ def resolve(analysis: Analysis, mesh: MeshShape, decisions: Decisions) -> State:
                 whole[axis].update(carried.get(v, ()))
             continue
         new = entry_of(analysis, decision)
-        if all(entry.group != new.group for entry in lists[axis]):
+        if all(entry.subject != new.group for entry in lists[axis]):
             lists[axis].append(new)
     sets = tuple({frozenset(values): None for values in whole if values})
     for axis, kept in enumerate(whole):
         if kept:
-            lists[axis].insert(0, keep_whole(sets.index(frozenset(kept))))
+            lists[axis].insert(0, KeepWhole(sets.index(frozenset(kept))))
     return State(tuple(map(tuple, lists)), sets)
 
 
@@ -93,11 +60,11 @@ def describe(analysis: Analysis, mesh: MeshShape, state: State) -> list[Decision
     out: list[Decision | Whole] = []
     for axis, entries in zip(mesh.names, state.lists, strict=True):
         for entry in entries:
-            if entry.group >= 0:
+            if isinstance(entry, Entry):
                 unless = names[entry.unless] if entry.unless >= 0 else ""
                 out.append(Decision(axis, names[entry.group], entry.sides if any(entry.sides) else (), unless))
             else:
-                kept = [v for v in state.whole[-2 - entry.group] if v in program.argument_of]
+                kept = [v for v in state.whole[entry.number] if v in program.argument_of]
                 out.extend(Whole(axis, path) for path in paths_of(program, kept))
     return out
 

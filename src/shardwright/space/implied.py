@@ -10,9 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from shardwright.analysis import Analysis
-from shardwright.ir.program import CONSTRAINT, MANUAL
-from shardwright.request import MeshShape
-from shardwright.space.decisions import Decision
+from shardwright.ir.kinds import CONSTRAINT, MANUAL
+from shardwright.request import Decision, MeshShape
 
 
 def implied_decisions(analysis: Analysis, mesh: MeshShape) -> list[Decision]:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError, nearest
-from shardwright.request import MeshShape
-from shardwright.space.decisions import Decision, Whole, axis_number, find_group, paths_of
+from shardwright.request import Decision, MeshShape, Whole
+from shardwright.space.decisions import axis_number, find_group, paths_of
 from shardwright.space.roles import Roles
 
 _WORTH = 0.05

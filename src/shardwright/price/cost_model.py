@@ -1,9 +1,9 @@
 """What a state costs: seconds and bytes, by looking only at what has changed since the last state.
 
-What a class of kernels or values costs in a state depends on nothing but the entries of the state's lists whose groups
-it has. Classes with the same groups are a *family*, and each family remembers its price for every such part of a state
-that it has met. The price of a state is then one look-up for each family; of a state that differs from the last one by
-a decision, one for each family that has the decision's group.
+What a class of kernels or values costs in a state depends on nothing but the entries of the state's lists that it sees.
+Classes that see the same are a *family* (``price/units.py``), and each family remembers its price for every such part
+of a state that it has met. The price of a state is then one look-up for each family; of a state that differs from the
+last one by a decision, one for each family that sees the decision.
 """
 
 from __future__ import annotations
@@ -11,45 +11,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from shardwright._memo import Numbers
 from shardwright.devices import Device
 from shardwright.price.assign import Assigner, Assignment
 from shardwright.price.buffers import Buffer
-from shardwright.price.classes import Classes
+from shardwright.price.class_prices import KernelWorks, OpPrices, Projections, Tensors, View, WorkBySplit
 from shardwright.price.collectives import Move
-from shardwright.price.compute import Work, kernel_seconds
-from shardwright.price.families import (
+from shardwright.price.partitioned import Partitioned, partition_program, partition_values
+from shardwright.price.prices import DevicePrices
+from shardwright.price.program_classes import Classes, Points, find_points
+from shardwright.price.shardings import Places
+from shardwright.price.transfers import all_and_exposed
+from shardwright.price.units import (
     Family,
     FamilyPart,
     Rows,
-    Sets,
+    Units,
     added_beside,
     find_families,
     most_on_host,
-    move_rows,
     total_rows,
 )
-from shardwright.price.gathered import Laid, LaidWork
-from shardwright.price.kernel_work import KernelWork, KernelWorks
-from shardwright.price.op_prices import OpPrices, WorkBySplit
-from shardwright.price.partitioned import Partitioned, partition_program, partition_values
-from shardwright.price.points import Points, find_points
-from shardwright.price.prices import DevicePrices
-from shardwright.price.shardings import Places
-from shardwright.price.tensors import Tensors
-from shardwright.price.transfers import all_and_exposed
-from shardwright.price.units import Units, Wanted
-from shardwright.price.views import Lists, Projections, View
 from shardwright.request import MeshShape
-from shardwright.space.state import Sharding, State
+from shardwright.space.state import Lists, Sharding, State, Subject
 
 _MOST_KEPT_ROWS = 2**27
 """Numbers, eight bytes each, that may be remembered before all are forgotten."""
 
 
 class Cost(NamedTuple):
-    """Of a state. ``peak_bytes`` is the most that a device holds at any point, ``host_bytes`` its part of the host.
+    """The cost of a state: seconds of a step, bytes of a device.
 
-    ``host_over_bytes`` is what that is more than there is. ``transfer_seconds`` are those of moves between the two,
+    ``peak_bytes`` is the most that a device holds at any point, ``host_bytes`` the most that it has on its host,
+    ``host_over_bytes`` what that is more than there is. ``transfer_seconds`` are those of moves between the two,
     ``exposed_transfer_seconds`` those of them that no compute hides.
     """
 
@@ -97,7 +91,7 @@ class CostModel:
             like.classes if like is not None else Classes(places, whole, device.platform, fixed, freed)
         )
         self.points: Points = find_points(self.classes) if like is None else like.points
-        self.at, self.kinds, self.columns = self.points
+        self.at = self.points.at
         self.prices = DevicePrices.of(device, mesh)
         self.assigner = assigner or Assigner(mesh, self.prices, as_they_lie=places.analysis.program.typed)
         # Into how many parts each factor is split says what is left to do, on any mesh of the same device.
@@ -109,15 +103,16 @@ class CostModel:
         self._start()
 
     def _make_units(self) -> None:
-        classes, sets = self.classes, Sets()
-        value_sets = [sets.number(groups) for groups in classes.groups_of_values]
-        op_sets = [sets.number(groups) for groups in classes.groups_of_ops]
+        classes = self.classes
+        sets: Numbers[frozenset[Subject]] = Numbers()
+        value_sets = [sets[groups] for groups in classes.groups_of_values]
+        op_sets = [sets[groups] for groups in classes.groups_of_ops]
         self.tensors = Tensors(classes.values.keys, value_sets, self.mesh, self.device.tile)
         self.ops = OpPrices(classes, op_sets, self.tensors, self.device, self.assigner, self._work)
         self.kernels = KernelWorks(classes, self.ops)
         self.units = Units(classes, self.points, self.tensors, self.ops, self.kernels, self.prices)
         self.families: list[Family] = find_families(self.units.all(), sets)
-        self._projections = Projections(list(sets))
+        self._projections = Projections(sets.things)
         self.uses_host = bool(classes.program.on_host)
         """Whether anything lies in the host's memory."""
 
@@ -141,7 +136,7 @@ class CostModel:
 
         An op may then use every axis on every factor that the axis divides. Slower than ``evaluate``.
         """
-        return self.price(View(self._view.lists, self._view.seen, shardings))
+        return self.price(self._view.of_shardings(shardings))
 
     def price(self, view: View) -> Cost:
         """The cost of a state, or of shardings, whatever was looked at before."""
@@ -179,16 +174,20 @@ class CostModel:
             seen = view.seen[family.number]
             if seen == before[family.number]:
                 continue
-            part = family.known.get(seen)
+            part = family.known.get(seen)  # the loop that a search spends its time in
             if part is None:
                 part = family.known[seen] = family.add_up(view)
                 self.priced_units += len(family.units)
                 self._kept_rows += points
-            if part is not self._parts[f]:
-                move_rows(self._rows, self._parts[f], part)
+            old = self._parts[f]
+            if part is not old:
+                if part.rows is not None:
+                    self._rows += part.rows
+                if old.rows is not None:
+                    self._rows -= old.rows
                 self._parts[f] = part
         self._view = view
-        if self._kept_rows + self._projections.kept > _MOST_KEPT_ROWS:
+        if self._kept_rows + self._projections.remembered > _MOST_KEPT_ROWS:
             self._forget()
 
     def _forget(self) -> None:
@@ -211,11 +210,11 @@ class CostModel:
                 known[o] = self.assignment(classes.of_op[o], view)
         return partition_values(places, self.mesh, state, values, self.assigner, known)
 
-    # What classes cost.
+    # What classes are and cost.
 
     def view(self, lists: Lists) -> View:
         """A state as classes see it."""
-        return View(lists, self._projections.seen(lists))
+        return self._projections.view(lists)
 
     def sharding(self, value_class: int, view: View) -> Sharding:
         """The sharding of the values of a class."""
@@ -226,69 +225,24 @@ class CostModel:
         return self.ops.price(op_class, view).assignment
 
     def bytes_in(self, value_class: int, sharding: Sharding) -> float:
-        """Bytes of one device's part of a value."""
+        """The bytes of one device's part of a value."""
         return self.tensors.bytes_in(value_class, sharding)
 
-    def buffer_bytes(self, buffer: Buffer, view: View) -> int:
-        """Bytes of a buffer in a state."""
-        c = self.classes.of_value[buffer.value]
-        return int(self.tensors.held_bytes(c, self.sharding(c, view), buffer.form))
-
     def value_bytes(self, v: int, view: View) -> int:
-        """Bytes of one device's part of a value in a state."""
+        """The bytes of one device's part of a value in a state."""
         c = self.classes.of_value[v]
         return int(self.bytes_in(c, self.sharding(c, view)))
 
+    def buffer_bytes(self, buffer: Buffer, view: View) -> int:
+        """The bytes of a buffer in a state."""
+        c = self.classes.of_value[buffer.value]
+        return int(self.tensors.held_bytes(c, self.sharding(c, view), buffer.form))
+
     def held_bytes(self, state: State) -> int:
-        """Bytes of a device that hold arguments, all the time."""
-        view, of_value = self.view(state.lists), self.classes.of_value
-        return sum(
-            int(self.bytes_in(c, self.sharding(c, view))) for c in (of_value[v] for v in self.classes.buffers.held)
-        )
-
-    @property
-    def relaid(self) -> tuple[int, ...]:
-        """Results of loops that are copied to another layout and back, on a device that has layouts."""
-        return self.units.relaid
-
-    def relayout_seconds(self, value_class: int, view: View) -> float:
-        """Of copying a loop's values of a class to another layout and back."""
-        return self.units.relayout_seconds(value_class, view)
-
-    @property
-    def laid(self) -> tuple[Laid, ...]:
-        """What is laid out anew for gathers and scatters, on a device that has layouts."""
-        return self.units.laid
-
-    def laid_work(self, laid: Laid, view: View) -> LaidWork:
-        """Of laying a value out anew for a gather or a scatter, once."""
-        return self.units.laid_work(laid, view)
-
-    def laid_span(self, laid: Laid) -> tuple[int, int]:
-        """From when to when the copy of such a value is there."""
-        return self.units.laid_span(laid)
-
-    def kernel_work(self, kernel_class: int, view: View) -> KernelWork:
-        """What a kernel asks of each unit of the device, once; seconds and memory of moving its results."""
-        return self.kernels.of(kernel_class, view)
-
-    def bound(self, work: Work) -> str:
-        """What a kernel waits for."""
-        parts = {
-            "matrix": Work(work.matrix_seconds),
-            "vector": Work(vector_ops=work.vector_ops),
-            "memory": Work(memory_bytes=work.memory_bytes),
-        }
-        return max(parts, key=lambda name: kernel_seconds(parts[name], self.device))
+        """The bytes of a device that hold arguments, all the time."""
+        view = self.view(state.lists)
+        return sum(self.value_bytes(v, view) for v in self.classes.buffers.held)
 
     def moves_seconds(self, moves: Iterable[Move]) -> float:
-        """Of collectives, one after the other."""
+        """The seconds of collectives, one after the other."""
         return self.units.moves_seconds(moves)
-
-    def wanted(self, use_class: int, view: View) -> Wanted:
-        """The shardings that a value has to be brought to: by which moves, and for which of its uses."""
-        return self.units.wanted(use_class, view)
-
-    def use_span(self, member: int, which: tuple[int, ...]) -> tuple[int, int]:
-        """From when to when a value is there for these of its uses."""
-        return self.units.use_span(member, which)

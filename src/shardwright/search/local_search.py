@@ -1,4 +1,4 @@
-"""A glance at a space: a few given states, and as much local improvement as there is work for."""
+"""Local search: a few given states, and as much improvement by single changes as there is work for."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from shardwright.analysis import Analysis
 from shardwright.price import Cost, CostModel
-from shardwright.search.actions import Kept, find_actions
+from shardwright.search.actions import find_actions
 from shardwright.search.improve import improve
 from shardwright.search.scores import BudgetOver, Found, Scores
 from shardwright.search.space import Keepers, Space
+from shardwright.space.pinned import Kept
 from shardwright.space.state import State
 
 
@@ -22,8 +23,8 @@ class Seen:
     cost: Cost
 
 
-class Glance:
-    """The states of a program on a mesh that have been looked at so far, by one price list."""
+class LocalSearch:
+    """The states of a program on a mesh that have been tried so far, by one price list."""
 
     def __init__(
         self,
@@ -50,14 +51,14 @@ class Glance:
 
     @property
     def evaluations(self) -> int:
-        """States looked at."""
+        """States tried."""
         return self._scores.evaluations
 
     def few(self, count: int) -> list[Seen]:
         """The best states that fit, or the best one of those that do not."""
         return [self._seen(found) for found in self._scores.distinct(count, apart=0.01)] or [self.best]
 
-    def look_at(self, states: Sequence[State]) -> None:
+    def try_states(self, states: Sequence[State]) -> None:
         """Price some states, as far as the time lasts."""
         try:
             for state in states:
@@ -65,7 +66,7 @@ class Glance:
         except BudgetOver:
             return
 
-    def look_at_tactics(self) -> None:
+    def try_tactics(self) -> None:
         """Price every combination of tactics, as far as the time lasts."""
         try:
             for _, lists in self._space.combinations():

@@ -6,14 +6,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 from shardwright.devices import Device, axis_parts, find_device
 from shardwright.devices.targets import is_target, parse_target
 from shardwright.errors import MeshError, PlanError
-from shardwright.ir.program import Program
-from shardwright.plan.pins import named_axes
-from shardwright.request import MeshShape, mesh_shape
+from shardwright.request.mesh import MeshLike, MeshShape, mesh_shape
+from shardwright.request.pins import Pins
 
 AXES = ("x", "y", "z")
 """What the axes of a mesh are called that nobody named."""
@@ -28,31 +27,8 @@ class Machine:
     shapes: tuple[MeshShape, ...]
     """None at all where the program's own mesh is to be taken."""
 
-    def for_program(self, program: Program) -> Machine:
-        """With the mesh that the program's own shardings are on, which must be the one that was given, if any was."""
-        if not program.is_sharded or program.own_mesh is None:
-            if not self.shapes:
-                raise MeshError(
-                    "without mesh= the program's own mesh is taken, but it has none; give one, such as "
-                    "{'data': 4, 'model': 2}."
-                )
-            return self
-        own = MeshShape.of(program.own_mesh, program.axis_order)
-        if len(self.shapes) == 1 and self.shapes[0] != own:
-            given, have = (mesh.axes for mesh in (self.shapes[0], own))
-            raise MeshError(
-                f"the plan is for the mesh {given}, but the program has shardings on {have}; name its axes alike and "
-                "in this order, leave mesh= out, or plan with constraints='drop'."
-            )
-        if self.shapes and self.shapes[0].devices != own.devices:
-            raise MeshError(
-                f"the plan is for {self.shapes[0].devices} devices, but the program has shardings on {own.devices}, "
-                f"{dict(program.own_mesh)}; plan for as many, or with constraints='drop'."
-            )
-        return Machine(self.device, (own,))
 
-
-def find_machine(mesh: Any, device: str | Device | None, pin: Any = None) -> Machine:
+def find_machine(mesh: MeshLike, device: str | Device | None, pins: Pins | None = None) -> Machine:
     """From ``mesh=`` and ``device=`` as users give them.
 
     A mesh may be a dict or one of JAX's, a number of devices, or devices by where they are (``"gpu:a100-80:2x8"``).
@@ -68,7 +44,7 @@ def find_machine(mesh: Any, device: str | Device | None, pin: Any = None) -> Mac
     if not 1 <= mesh <= _MOST_DEVICES:
         raise MeshError(f"a mesh cannot have {mesh} devices; give a number from 1 to {_MOST_DEVICES}.")
     found = find_device(device)
-    return Machine(found, shapes(found, mesh, named_axes(pin)))
+    return Machine(found, shapes(found, mesh, pins.axes if pins else ()))
 
 
 def _by_place(text: str, device: str | Device | None) -> tuple[int, Device]:

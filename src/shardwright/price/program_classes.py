@@ -1,32 +1,43 @@
-"""Classes: what all copies of a layer share.
+"""What of a program does not depend on a mesh: which of its parts are priced alike, and where its memory may peak.
 
-Two values are of one class when every state gives them the same sharding; two ops when it gives them the same work and
-the same moves; two kernels when their ops are of the same classes and hang together in the same way. A class is priced
-once and counted as often as it occurs, so that the price of a state does not depend on the depth of a model.
+*Classes* are what all copies of a layer share. Two values are of one class when every state gives them the same
+sharding; two ops when it gives them the same work and the same moves; two kernels when their ops are of the same
+classes and hang together in the same way. A class is priced once and counted as often as it occurs, so that the price
+of a state does not depend on the depth of a model.
+
+*Points* are where memory is looked at: one for each kernel, but copies of a layer need not all be. Take a kernel that
+occurs in every layer: if what lives at one occurrence is at most the mean of what lives at the one before and the one
+after, whatever the sizes, then one of these two needs at least as much. Along a stack of equal layers that leaves the
+first and the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright._memo import Numbers
 from shardwright.ir.given import Given, local
+from shardwright.ir.kinds import MANUAL
 from shardwright.ir.outlook import Outlook
-from shardwright.ir.program import MANUAL, Op, Program
-from shardwright.price.buffers import Buffers, find_buffers
+from shardwright.ir.program import Op, Program
+from shardwright.price.buffers import Buffers, Form, find_buffers
 from shardwright.price.kept import kept_by, stays_whole
 from shardwright.price.kernels import Kernels, find_kernels
 from shardwright.price.shardings import NO_BOUNDS, Bounds, Pair, Places, bounds_of
 from shardwright.price.shortcuts import with_shortcuts
-from shardwright.space.state import Sharding
+from shardwright.space.state import KeepWhole, Sharding, Subject
 
 K = TypeVar("K", bound=Hashable)
 
 
 class ValueClass(NamedTuple):
-    """``groups`` of its dimensions; ``kept`` are the entries of a state that keep it whole, by group.
+    """``groups`` of its dimensions; ``kept`` are the entries of a state that keep it whole.
 
     ``padded`` are the groups that may be split unevenly. ``fixed`` is its sharding where no state gives it, ``given``
     what the program itself says. ``on_host``: they lie in the host's memory.
@@ -36,7 +47,7 @@ class ValueClass(NamedTuple):
     dtype: str
     groups: tuple[int, ...]
     pairs: tuple[Pair, ...]
-    kept: tuple[int, ...]
+    kept: tuple[KeepWhole, ...]
     padded: tuple[int, ...] = ()
     fixed: Sharding | None = None
     given: Given | None = None
@@ -88,20 +99,18 @@ class BorderClass(NamedTuple):
     repeats: int
 
 
-@dataclass
 class Table(Generic[K]):
-    """Classes by number, with the members of each."""
+    """Classes by number: what each is known by, and its members."""
 
-    keys: list[K] = field(default_factory=list)
-    members: list[list[int]] = field(default_factory=list)
-    _numbers: dict[K, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._numbers: Numbers[K] = Numbers()
+        self.keys = self._numbers.things
+        self.members: list[list[int]] = []
 
     def add(self, key: K, member: int) -> int:
         """The number of a class, with one more member."""
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.keys)
-            self.keys.append(key)
+        number = self._numbers[key]
+        if number == len(self.members):
             self.members.append([])
         self.members[number].append(member)
         return number
@@ -168,16 +177,17 @@ class Classes:
         return self.program.ops[self.ops.members[number][0]]
 
     @cached_property
-    def groups_of_values(self) -> list[frozenset[int]]:
-        """For each class of values the groups of a state that it sees."""
-        return [frozenset((*c.groups, *c.kept)) - {-1} for c in self.values.keys]
+    def groups_of_values(self) -> list[frozenset[Subject]]:
+        """For each class of values the groups of a state that it sees, and what keeps it whole."""
+        return [frozenset[Subject]([*c.groups, *c.kept]) - {-1} for c in self.values.keys]
 
     @cached_property
-    def groups_of_ops(self) -> list[frozenset[int]]:
+    def groups_of_ops(self) -> list[frozenset[Subject]]:
         """For each class of ops the groups of a state that it sees: its own, and those of its values."""
         of_value = self.groups_of_values
         return [
-            (frozenset(c.groups) - {-1}).union(*[of_value[v] for v in (*c.operands, *c.results)]) for c in self.ops.keys
+            frozenset[Subject]([*c.groups]).union(*[of_value[v] for v in (*c.operands, *c.results)]) - {-1}
+            for c in self.ops.keys
         ]
 
     @cached_property
@@ -258,8 +268,60 @@ def _freed(program: Program, values: frozenset[int]) -> Program:
     for v in values:
         given = changed[v].given
         changed[v] = changed[v]._replace(given=local(len(changed[v].shape), given.local) if given else None)
-    out = replace(program, values=tuple(changed))
-    # They do not change what else is known of it.
-    known = {field.name for field in fields(program)} | {"is_sharded"}
-    out.__dict__.update({name: found for name, found in program.__dict__.items() if name not in known})
-    return out
+    return replace(
+        program, values=tuple(changed), told_outlooks=program.outlooks, told_shape_classes=program.shape_classes
+    )
+
+
+Counts = NDArray[np.int64]
+"""At each point of a program how many tensors are alive, or how many bytes."""
+
+
+class Points(NamedTuple):
+    """Where memory is looked at: the positions, which class of kernel runs there, and how many buffers are alive.
+
+    Buffers are counted by the class of their value and their form.
+    """
+
+    at: NDArray[np.int64]
+    kinds: NDArray[np.int64]
+    columns: dict[tuple[int, Form], Counts]
+
+
+def find_points(classes: Classes) -> Points:
+    """Where the memory of a program is looked at."""
+    kinds, roots = [], []
+    for k, members in enumerate(classes.kernel_classes.members):
+        kinds += [k] * len(members)
+        roots += members
+    if not roots:  # nothing runs, but arguments are held all the same
+        kinds, roots = [-1], [-1]
+    at = np.array([classes.kernels.at[root] if root >= 0 else 0 for root in roots], np.int64)
+    columns: dict[tuple[int, Form], list[tuple[int, int]]] = {}
+    for buffer in (*classes.buffers.temporary, *classes.buffers.on_host):
+        columns.setdefault((classes.of_value[buffer.value], buffer.form), []).append((buffer.start, buffer.end))
+    counts = [coverage(at, *zip(*spans, strict=True)) for spans in columns.values()]
+    left = extreme_points(at, kinds, counts)
+    alive = {key: column[left] for key, column in zip(columns, counts, strict=True)}
+    return Points(at[left], np.array(kinds)[left], alive)
+
+
+def coverage(at: NDArray[np.int64], starts: Iterable[int], ends: Iterable[int]) -> Counts:
+    """How many of the intervals ``[start, end]`` hold each of the positions."""
+    begun = np.searchsorted(np.sort(np.fromiter(starts, np.int64)), at, side="right")
+    gone = np.searchsorted(np.sort(np.fromiter(ends, np.int64)), at, side="left")
+    return (begun - gone).astype(np.int64)
+
+
+def extreme_points(at: NDArray[np.int64], kinds: Sequence[int], columns: Sequence[Counts]) -> NDArray[np.int64]:
+    """Numbers of the points that are left; ``columns`` are counts of each kind of buffer at every point."""
+    order = np.lexsort((at, np.asarray(kinds)))
+    kind = np.asarray(kinds)[order]
+    inner = np.zeros(len(order), dtype=bool)
+    inner[1:-1] = (kind[:-2] == kind[1:-1]) & (kind[2:] == kind[1:-1])
+    for column in columns:
+        if not inner.any():
+            break
+        c = column[order]
+        inner[1:-1] &= 2 * c[1:-1] <= c[:-2] + c[2:]
+    return np.sort(order[~inner])

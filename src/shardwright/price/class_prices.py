@@ -1,0 +1,405 @@
+"""Classes in a state: how their values lie, how their ops run, and what their kernels ask of a device.
+
+What a class is and costs in a state depends only on the entries of the state's lists that are about its groups, or that
+keep its values whole. So a state is looked at as a ``View``: for every set of groups that some class has, the part of
+each list that it sees, by a number. Prices are remembered by these numbers, and beneath that by what they are made of,
+shardings and the factors that may be split, in which states that look different often agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from shardwright._memo import Memo, Numbers
+from shardwright.devices import Device
+from shardwright.ir.outlook import Outlook
+from shardwright.price.assign import Assigner, Assignment, Problem
+from shardwright.price.buffers import Form
+from shardwright.price.collectives import ALL_REDUCE
+from shardwright.price.compute import (
+    Work,
+    function_work,
+    kernel_work,
+    matrix_seconds,
+    traffic,
+    vector_ops,
+)
+from shardwright.price.layout import row_bytes, stored_bytes
+from shardwright.price.program_classes import Classes, KernelClass, ValueClass
+from shardwright.price.shardings import Bounds, fixed_on, shard_value
+from shardwright.price.ways import Allowed, Choices
+from shardwright.request import MeshShape
+from shardwright.space.state import AnyEntry, Entry, Lists, Sharding, Subject
+
+Seen = tuple[int, ...]
+"""What a set of groups sees of a state: for each axis the number of its part of the list."""
+
+_EVERY_GROUP = -1
+
+
+class View(NamedTuple):
+    """A state: ``seen[number]`` is what a set of groups sees of it, ``groups`` are those on each list as bits.
+
+    ``fixed`` are the shardings of all classes of values where no state gives them; an op may then use every group.
+    """
+
+    lists: Lists
+    seen: Sequence[Seen]
+    groups: Sequence[int]
+    fixed: Sequence[Sharding] | None = None
+
+    def of_shardings(self, shardings: Sequence[Sharding]) -> View:
+        """With shardings in place of what the state gives, one for each class of values."""
+        return self._replace(groups=[_EVERY_GROUP] * len(self.lists), fixed=shardings)
+
+
+class Projections:
+    """Makes views of states, for some sets of groups. Equal parts of lists have equal numbers, the empty part 0."""
+
+    def __init__(self, sets: Sequence[frozenset[Subject]]) -> None:
+        self._about: dict[Subject, list[int]] = {}
+        """The sets that see an entry, by what it is about."""
+        for number, subjects in enumerate(sets):
+            for subject in subjects:
+                self._about.setdefault(subject, []).append(number)
+        self._longer: dict[tuple[int, AnyEntry], int] = {}
+        """The number of a part with one entry more."""
+        self._nothing = [0] * len(sets), 0
+        self._known: dict[tuple[AnyEntry, ...], tuple[list[int], int]] = {(): self._nothing}
+
+    def view(self, lists: Lists) -> View:
+        """A state as the sets see it."""
+        parts = [self._known.get(entries) or self._look(entries) for entries in lists]
+        seen = list(zip(*[numbers for numbers, _ in parts], strict=True)) if lists else [()] * len(self._nothing[0])
+        return View(lists, seen, [bits for _, bits in parts])
+
+    @property
+    def remembered(self) -> int:
+        """How many numbers are remembered, and can be forgotten."""
+        return len(self._known) * len(self._nothing[0])
+
+    def forget(self) -> None:
+        """Give back memory; the numbers that were given stay the same."""
+        self._known = {(): self._nothing}
+
+    def _look(self, entries: tuple[AnyEntry, ...]) -> tuple[list[int], int]:
+        """The number of what each set sees of a list, and the groups on it as bits."""
+        last, longer = entries[-1], self._longer
+        numbers, bits = self._known.get(entries[:-1]) or self._look(entries[:-1])
+        numbers = numbers.copy()
+        for number in self._about.get(last.subject, ()):
+            numbers[number] = longer.setdefault((numbers[number], last), len(longer) + 1)
+        found = self._known[entries] = numbers, bits | 1 << last.group if isinstance(last, Entry) else bits
+        return found
+
+
+class Tensors:
+    """Classes of values on one device: their shardings, each with a number, and their bytes.
+
+    ``sets[c]`` is the number of the set of groups that a class sees.
+    """
+
+    def __init__(
+        self, classes: Sequence[ValueClass], sets: Sequence[int], mesh: MeshShape, tile: tuple[int, int] | None
+    ) -> None:
+        self.classes, self.mesh, self.tile = classes, mesh, tile
+        self.numbers: Numbers[Sharding] = Numbers()
+        self.shardings = self.numbers.things
+        self._sets = sets
+        self._known: list[dict[Seen, int]] = [{} for _ in classes]
+        self._bytes = [Memo(partial(_local_bytes, c, mesh, tile)) for c in classes]
+
+    def number(self, value_class: int, view: View) -> int:
+        """The number of the sharding of a class."""
+        if view.fixed is not None:
+            return self.numbers[view.fixed[value_class]]
+        known, seen = self._known[value_class], view.seen[self._sets[value_class]]
+        found = known.get(seen)  # not a Memo: what is seen has a number, and the view tells what that is
+        if found is None:
+            c = self.classes[value_class]
+            fixed = fixed_on(c.given, self.mesh)
+            sharding = shard_value(c.shape, c.groups, c.pairs, c.kept, self.mesh, view.lists, c.padded, fixed)
+            found = known[seen] = self.numbers[sharding]
+        return found
+
+    def sharding(self, value_class: int, view: View) -> Sharding:
+        """The sharding of a class."""
+        return self.shardings[self.number(value_class, view)]
+
+    def local_shape(self, value_class: int, sharding: Sharding) -> tuple[int, ...]:
+        """The shape of one device's part of a value."""
+        return _local_shape(self.classes[value_class].shape, sharding, self.mesh)
+
+    def bytes_in(self, value_class: int, sharding: Sharding) -> float:
+        """The bytes of one device's part of a value."""
+        return self._bytes[value_class][sharding]
+
+    def held_bytes(self, value_class: int, sharding: Sharding, form: Form) -> float:
+        """The bytes of a buffer that holds one device's part of a value in some form."""
+        if form.rows:
+            local = self.local_shape(value_class, sharding)
+            in_rows = row_bytes(local, self.classes[value_class].dtype, self.tile, form.rows)
+            if in_rows or form.copy:
+                return in_rows * form.scale
+        return self.bytes_in(value_class, sharding) * form.scale
+
+    def most_elements(self, values: Sequence[int], shardings: Sequence[Sharding]) -> float:
+        """The elements of one device's part of the largest of some values."""
+        most = 0.0
+        for v, sharding in zip(values, shardings, strict=True):
+            count = 1.0
+            for size in self.local_shape(v, sharding):
+                count *= size
+            most = max(most, count)
+        return most
+
+
+def _local_shape(shape: tuple[int, ...], sharding: Sharding, mesh: MeshShape) -> tuple[int, ...]:
+    ways = mesh.ways
+    return tuple([-(-size // ways(axes)) if axes else size for size, axes in zip(shape, sharding, strict=True)])
+
+
+def _local_bytes(c: ValueClass, mesh: MeshShape, tile: tuple[int, int] | None, sharding: Sharding) -> float:
+    return stored_bytes(_local_shape(c.shape, sharding, mesh), c.dtype, tile)
+
+
+class OpWork(NamedTuple):
+    """What an op asks of the units of a device: see ``compute``."""
+
+    matrix_seconds: float
+    vector_ops: float
+    reads: tuple[float, ...]
+    writes: float
+
+
+WorkBySplit = dict[tuple[int, tuple[int, ...]], OpWork]
+"""By an op's signature and into how many parts each of its factors is split."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OpPrice:
+    """How an op runs in a state, and what it asks of the device.
+
+    Ops of one signature that run in the same way share it, and it equals nothing else: what is made of several prices
+    is remembered by them.
+    """
+
+    assignment: Assignment
+    work: OpWork
+    unmoved_bytes: float
+
+
+_Runs = Memo[tuple[int, ...], Assignment]
+"""How ops of one kind run, by the number of what they may split and those of the shardings of their values."""
+
+PricedOps = tuple[tuple[int, int, dict[Seen, OpPrice]], ...]
+"""Some classes of ops, with the set of groups that each sees and its prices by what that sees of a state."""
+
+
+class OpPrices:
+    """Prices of classes of ops; ``sets[o]`` is the number of the set of groups that a class sees."""
+
+    def __init__(
+        self,
+        classes: Classes,
+        sets: Sequence[int],
+        tensors: Tensors,
+        device: Device,
+        assigner: Assigner,
+        work: WorkBySplit,
+    ) -> None:
+        self.classes, self.tensors, self.device = classes, tensors, device
+        self.mesh: MeshShape = tensors.mesh
+        self.work = work
+        self._sets = sets
+        self._known: list[dict[Seen, OpPrice]] = [{} for _ in classes.ops.keys]
+        self._by_assignment: dict[tuple[int, int, bool], OpPrice] = {}
+        self._on_host = [
+            any(classes.values.keys[v].on_host for v in (*c.operands, *c.results)) for c in classes.ops.keys
+        ]
+        """Classes of ops that touch the host's memory: they move, slice or stack what lies there, beside all else."""
+        allowed: Numbers[Allowed] = Numbers()
+        choices: dict[tuple[int, tuple[int, ...], Bounds], Choices] = {}
+        runs: dict[tuple[int, Outlook, tuple[bool, ...]], _Runs] = {}
+        self._choices: list[Choices] = []
+        self._runs: list[_Runs] = []
+        for o, c in enumerate(classes.ops.keys):
+            own = (c.signature, c.groups, c.bounds)
+            if own not in choices:
+                found = Choices(classes.op(o), c.groups, self.mesh, classes.places.uniform, c.bounds, allowed)
+                choices[own] = found
+            kind = (classes.program.shape_classes[c.signature], c.outlook, c.free)  # which run alike if they lie alike
+            if kind not in runs:
+                runs[kind] = Memo(partial(_assign, assigner, classes, o, allowed.things, tensors.shardings))
+            self._choices.append(choices[own])
+            self._runs.append(runs[kind])
+
+    def among(self, op_classes: Sequence[int]) -> PricedOps:
+        """Classes of ops whose prices are asked for together."""
+        return tuple([(o, self._sets[o], self._known[o]) for o in op_classes])
+
+    def prices(self, ops: PricedOps, view: View) -> tuple[OpPrice, ...]:
+        """The prices of some classes."""
+        if view.fixed is not None:
+            return tuple([self._price(o, view) for o, _, _ in ops])
+        seen = (
+            view.seen
+        )  # the innermost loop of all: plain dictionaries, as a call for each price would double its time
+        return tuple([known.get(seen[number]) or self.price(o, view) for o, number, known in ops])
+
+    def price(self, op_class: int, view: View) -> OpPrice:
+        """The price of a class."""
+        if view.fixed is not None:
+            return self._price(op_class, view)
+        known, seen = self._known[op_class], view.seen[self._sets[op_class]]
+        found = known.get(seen)
+        if found is None:
+            found = known[seen] = self._price(op_class, view)
+        return found
+
+    def _price(self, op_class: int, view: View) -> OpPrice:
+        """By the shardings of its values and the factors it may split, in which states that differ may agree."""
+        c, number = self.classes.ops.keys[op_class], self.tensors.number
+        allowed = self._choices[op_class].number(view.groups)
+        a = self._runs[op_class][
+            (allowed, *[number(v, view) for v in c.operands], *[number(v, view) for v in c.results])
+        ]
+        key = (
+            c.signature,
+            id(a),
+            self._on_host[op_class],
+        )  # the assigner keeps it, and gives the same one for the same
+        known = self._by_assignment.get(key)
+        if known is None:
+            work = self._work(op_class, a)
+            if a.loop_seconds:
+                work = work._replace(matrix_seconds=work.matrix_seconds + a.loop_seconds)
+            known = self._by_assignment[key] = OpPrice(a, work, self._unmoved_bytes(op_class, a))
+        return known
+
+    def _work(self, op_class: int, a: Assignment) -> OpWork:
+        c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
+        parts = [1] * len(op.rule.sizes)
+        for axis, factor in enumerate(a.factors):
+            if factor >= 0:
+                parts[factor] *= self.mesh.sizes[axis]
+        if self._on_host[op_class]:
+            return OpWork(0.0, 0.0, (0.0,) * len(c.operands), 0.0)
+        key = (c.signature, tuple(parts))
+        known = self.work.get(key)  # models of other meshes know it, too
+        if known is None:
+            known = self.work[key] = self._op_work(op_class, a)
+        return known
+
+    def _op_work(self, op_class: int, a: Assignment) -> OpWork:
+        c, op, tensors = self.classes.ops.keys[op_class], self.classes.op(op_class), self.tensors
+        sizes_in = [tensors.bytes_in(v, s) for v, s in zip(c.operands, a.operands, strict=True)]
+        sizes_out = [tensors.bytes_in(v, s) for v, s in zip(c.results, a.results, strict=True)]
+        dtype = self.classes.values.keys[(*c.operands, *c.results)[0]].dtype
+        if "facts" in op.attributes:
+            return OpWork(*kernel_work(op, dtype, a.factors, self.mesh, self.device))
+        if "work" in op.attributes:
+            busy = function_work(op, dtype, a.factors, self.mesh, self.device)
+            return OpWork(*busy, *traffic(op, sizes_in, sizes_out))
+        elements = tensors.most_elements(c.operands, a.operands), tensors.most_elements(c.results, a.results)
+        return OpWork(
+            matrix_seconds(op, dtype, a.factors, self.mesh, self.device) if op.flops else 0.0,
+            vector_ops(op, *elements, self.device.kernel_costs),
+            *traffic(op, sizes_in, sizes_out),
+        )
+
+    def _unmoved_bytes(self, op_class: int, assignment: Assignment) -> float:
+        """Memory of partial or wrongly sharded results until they have been moved; an all-reduce works in place."""
+        c = self.classes.ops.keys[op_class]
+        total = 0.0
+        for v, sharding, moves in zip(c.results, assignment.results, assignment.after, strict=True):
+            if any(move.kind != ALL_REDUCE for move in moves):
+                total += self.tensors.bytes_in(v, sharding)
+        return total
+
+
+def _assign(
+    assigner: Assigner,
+    classes: Classes,
+    op_class: int,
+    every_allowed: Sequence[Allowed],
+    every_sharding: Sequence[Sharding],
+    key: tuple[int, ...],
+) -> Assignment:
+    """How ops of a class's kind run, by the number of what they may split and those of their values' shardings."""
+    c, values = classes.ops.keys[op_class], classes.values.keys
+    count = len(c.operands)
+    allowed, shardings = every_allowed[key[0]], tuple([every_sharding[n] for n in key[1:]])
+    shape_class = classes.program.shape_classes[c.signature]
+    problem = Problem(shape_class, c.outlook, shardings[:count], shardings[count:], c.free, allowed)
+    shapes = [(values[v].shape, values[v].dtype) for v in (*c.operands, *c.results)]
+    return assigner.assign(classes.op(op_class), problem, shapes)
+
+
+class KernelWork(NamedTuple):
+    """What a kernel asks of each unit of the device, once; seconds and memory of moving its results."""
+
+    work: Work
+    comm_seconds: float
+    unmoved_bytes: float
+
+
+class _KernelOp(NamedTuple):
+    """An op of a kernel: its class, its stored operands, whether it stores its result and copies for that."""
+
+    op_class: int
+    operands: tuple[tuple[int, int], ...]
+    stores: bool
+    copies: bool
+
+
+class KernelWorks:
+    """The work of every class of kernels; classes without ops that work have none."""
+
+    def __init__(self, classes: Classes, ops: OpPrices) -> None:
+        self._ops = ops
+        self._of_kernel = [_working_ops(classes, kernel) for kernel in classes.kernel_classes.keys]
+        self._priced: list[PricedOps] = [ops.among([op.op_class for op in found]) for found in self._of_kernel]
+        slots = ops.device.kernel_costs.slice_slots
+        self._works = [Memo(partial(_kernel_work, found, slots)) for found in self._of_kernel]
+
+    def works(self, kernel_class: int) -> bool:
+        """Whether there is anything to do."""
+        return bool(self._of_kernel[kernel_class])
+
+    def of(self, kernel_class: int, view: View) -> KernelWork:
+        """The work of a kernel in a state."""
+        return self._works[kernel_class][self._ops.prices(self._priced[kernel_class], view)]
+
+
+def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
+    found = []
+    for o, operands, results in zip(kernel.ops, kernel.operands, kernel.results, strict=True):
+        op = classes.op(o)
+        if op.rule.tensors:
+            stored = tuple([(k, n) for k, n in enumerate(operands) if n >= 0])
+            found.append(_KernelOp(o, stored, max(results, default=-1) >= 0, op.kind == "dynamic_slice"))
+    return found
+
+
+def _kernel_work(ops: list[_KernelOp], slice_slots: float, prices: tuple[OpPrice, ...]) -> KernelWork:
+    """The work of all ops of a kernel, each stored value read once."""
+    matrix = vector = written = comm = unmoved = 0.0
+    read: dict[int, float] = {}
+    for (_, operands, stores, copies), price in zip(ops, prices, strict=True):
+        work = price.work
+        matrix += work.matrix_seconds
+        vector += work.vector_ops
+        comm += price.assignment.after_seconds
+        unmoved += price.unmoved_bytes
+        for k, number in operands:
+            if work.reads[k] > read.get(number, 0.0):
+                read[number] = work.reads[k]
+        if stores:
+            written += work.writes
+            if copies:
+                vector += 2 * slice_slots * work.writes
+    return KernelWork(Work(matrix, vector, sum(read.values()) + written), comm, unmoved)

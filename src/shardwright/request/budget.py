@@ -1,0 +1,36 @@
+"""How long a search may take, as users say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import index
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from shardwright.errors import PlanError
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a search may take: ``seconds`` and ``simulations`` of the tree search, both None until it ends by itself.
+
+    ``seed`` is that of the search's random choices.
+    """
+
+    seconds: float | None = None
+    simulations: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        seconds = self.seconds
+        number = isinstance(seconds, (int, float, np.number)) and not isinstance(seconds, bool)
+        if seconds is not None and not (number and seconds >= 0):  # not a number is not at least 0 either
+            raise PlanError(f"seconds={seconds!r} is no time to search for; give a number of at least 0, or None.")
+        check_count("simulations", self.simulations)
+
+
+def check_count(name: str, count: Any) -> None:
+    """What is counted must be a whole number of at least 0, or None."""
+    if count is not None and (isinstance(count, bool) or not isinstance(count, SupportsIndex) or index(count) < 0):
+        raise PlanError(f"{name}={count!r} cannot be counted to; give a whole number of at least 0.")
