@@ -34,6 +34,10 @@ class _Commands(click.Group):
         """In the order in which they are needed."""
         return list(self.commands)
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """``analyze`` is understood as well."""
+        return super().get_command(ctx, "analyse" if cmd_name == "analyze" else cmd_name)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """``--debug`` is understood wherever it stands."""
         if "--debug" in args:
