@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import shardwright as sw
+from documents import ROOT
 from shardwright.cli import main
 
 CLIENTS = ("advice", "cli", "explain", "python_source", "report")
@@ -28,6 +29,17 @@ def test_both_spellings():
     assert sw.analyze is sw.analyse
     runs = [CliRunner().invoke(main, [name, "mlp", "--preset", "tiny"]) for name in ("analyse", "analyze")]
     assert runs[0].exit_code == 0 and runs[0].stdout == runs[1].stdout
+
+
+def test_the_citation_is_of_this_version():
+    assert f"\nversion: {sw.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert sw.__version__ in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_readme_is_short_and_shows_a_report():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) < 900
+    assert 0 < text.find("docs/pictures/report.png") < text.find("## ")
 
 
 def public() -> Iterator[tuple[str, str | None]]:

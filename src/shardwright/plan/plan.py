@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A plan is the decisions about ``fn(*args)`` on a mesh. It is made by ``sw.partition``, ``sw.evaluate`` or ``sw.load``.
+    """A plan holds decisions about ``fn(*args)`` on a mesh; ``sw.partition``, ``sw.evaluate`` and ``sw.load`` make one.
 
     ``args`` are shapes alone, those of keyword arguments last; static ones are inside of ``fn``. ``decisions`` are in
     order: the first on an axis that a tensor has takes the axis.
