@@ -14,14 +14,11 @@ import pytest
 import shardwright as sw
 from programs import f32
 from shardwright.advice import Advice
-from shardwright.advice.around import function_around
-from shardwright.advice.boundaries import find_boundaries
-from shardwright.advice.draft import Draft
-from shardwright.advice.finish import finish
-from shardwright.advice.layers import find_layers
+from shardwright.advice.advice import find_boundaries
+from shardwright.advice.draft import Draft, Policy
+from shardwright.advice.finish import finish, least_bytes, price
 from shardwright.advice.numbering import Numbering, find_scans
-from shardwright.advice.policy import Policy
-from shardwright.advice.price import least_bytes, price
+from shardwright.advice.repeated_layers import find_layers, function_around
 from shardwright.ir.program import Source
 from shardwright.models import build
 

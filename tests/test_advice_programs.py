@@ -7,12 +7,10 @@ from jax import lax
 
 import shardwright as sw
 from programs import f32
-from shardwright.advice import boundaries
-from shardwright.advice.boundaries import find_boundaries
-from shardwright.advice.draft import Draft, reads_of
-from shardwright.advice.finish import finish
-from shardwright.advice.policy import Policy
-from shardwright.advice.price import price
+from shardwright.advice import advice
+from shardwright.advice.advice import find_boundaries
+from shardwright.advice.draft import Draft, Policy, reads_of
+from shardwright.advice.finish import finish, price
 from shardwright.ir.program import Program
 
 LAYERS, BATCH, WIDTH = 4, 32, 64
@@ -228,7 +226,7 @@ def test_a_program_that_cannot_be_rewritten_is_printed_all_the_same(monkeypatch)
     def fail(*_):
         raise KeyError(2555)
 
-    monkeypatch.setattr(boundaries, "change_scan", fail)
+    monkeypatch.setattr(advice, "change_scan", fail)
     with pytest.warns(
         UserWarning, match=r"could not be worked out for .* \(KeyError: 2555\); the plan itself is complete"
     ):

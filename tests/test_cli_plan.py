@@ -13,9 +13,9 @@ from jax.sharding import PartitionSpec as P
 from rich.text import Text
 
 import shardwright as sw
-from shardwright.cli import main, options
+from shardwright.cli import main, shared_options
 from shardwright.cli.output import show
-from shardwright.cli.parse import mesh_devices, parse_mesh, parse_pins
+from shardwright.cli.typed_values import mesh_devices, parse_mesh, parse_pins
 
 OWN = """
 import jax, jax.numpy as jnp
@@ -181,10 +181,10 @@ def test_interrupts_and_files_of_the_system(monkeypatch):
     def forbidden(*_):
         raise PermissionError(13, "Permission denied", "/secret")
 
-    monkeypatch.setattr("shardwright.cli.plan.searched_plan", interrupted)
+    monkeypatch.setattr("shardwright.cli.plan_command.searched_plan", interrupted)
     result = run("plan", *CALL)
     assert (result.exit_code, result.stderr) == (130, "shardwright: interrupted.\n")
-    monkeypatch.setattr("shardwright.cli.plan.searched_plan", forbidden)
+    monkeypatch.setattr("shardwright.cli.plan_command.searched_plan", forbidden)
     result = run("plan", *CALL)
     assert (result.exit_code, result.stderr) == (2, "shardwright: cannot use /secret: Permission denied.\n")
 
@@ -336,8 +336,8 @@ def test_accelerators_are_left_alone_unless_the_user_says_so(monkeypatch):
         def update(self, name, value):
             said.append((name, value))
 
-    monkeypatch.setattr("shardwright.cli.backend.jax.config", Config())
-    monkeypatch.setattr(options, "partition", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("shardwright.cli.process.jax.config", Config())
+    monkeypatch.setattr(shared_options, "partition", lambda *_, **__: 1 / 0)
     for device in ([], ["--device", "tpu-v5e"]):
         assert isinstance(run("plan", *CALL[:3], *device).exception, ZeroDivisionError)
     assert said == [("jax_platforms", "cpu")]

@@ -18,9 +18,8 @@ from shardwright.compiler.offloading import PIPELINED, exposed_seconds
 from shardwright.devices import PRESETS
 from shardwright.devices.targets import parse_target
 from shardwright.frontend.stablehlo import read_stablehlo
-from shardwright.verify.figures import memory_figures
+from shardwright.verify.figures import memory_figures, replay_transfers
 from shardwright.verify.hlo import parse_hlo
-from shardwright.verify.hlo_transfers import replay_transfers
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 LAYERS, BATCH, WIDTH, HIDDEN = 4, 64, 256, 512

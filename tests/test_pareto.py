@@ -18,7 +18,7 @@ from shardwright.front import Point
 from shardwright.models import build
 from shardwright.pareto import thinned, undominated
 from shardwright.price import CostModel, Places
-from shardwright.report.front import front_plot, render_front
+from shardwright.report.front_page import front_plot, render_front
 from shardwright.request import MeshShape
 from shardwright.search import Space, find_actions, find_keepers
 from shardwright.space.state import State

@@ -17,9 +17,9 @@ from programs import f32
 from shardwright.models import build
 from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.price.timeline import ARGUMENTS, VALUES, Body, make_timeline
+from shardwright.report.cells import seconds_text
 from shardwright.report.render import render
-from shardwright.report.table import seconds_text
-from shardwright.report.tensors import tensor_kinds
+from shardwright.report.tensor_pictures import tensor_kinds
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 HOSTILE = "<script>alert(1)</script>"

@@ -11,15 +11,25 @@ from shardwright.errors import TargetError
 from shardwright.models.sizes import suggestion
 
 OURS, XLA = "shardwright", "xla auto-sharding"
-_PRICE: tuple[str, ...] = (
-    *("_collector.py", "_jax.py", "evaluate.py", "traced.py"),
-    *("analysis", "apply", "devices", "frontend", "ir", "models", "plan", "price", "request", "space"),
+_PRICE = (
+    *(
+        "*.py",
+        "analysis",
+        "apply",
+        "compiler",
+        "devices",
+        "frontend",
+        "ir",
+        "models",
+        "plan",
+        "price",
+        "request",
+        "space",
+    ),
     *("verify", "benchmarks/contenders/attempt.py", "benchmarks/contenders/match.py"),
 )
-_SEARCH: tuple[str, ...] = (
-    *("infeasible.py", "machine.py", "meshes.py", "partition.py", "rerank.py", "wish.py", "mcts", "search"),
-)
-_TACTICS: tuple[str, ...] = ("compare.py", "search/lists.py", "search/warm.py")
+_SEARCH = ("mcts", "search")
+_TACTICS = ("search",)
 
 
 @dataclass(frozen=True)
@@ -31,7 +41,7 @@ class Contender:
         summary: One line for people.
         environment: Where it runs.
         script: The module of this package that runs there.
-        source: The files and folders that its results depend on: of the package, or of `benchmarks/`.
+        source: The files, as globs, and folders that its results depend on: of the package, or of `benchmarks/`.
         options: For the script.
 
     """

@@ -34,8 +34,10 @@ def fingerprint(paths: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for path in sorted(paths):
         root = project if path.startswith("benchmarks/") else package
-        found = root / path
-        for file in sorted(found.rglob("*.py")) if found.is_dir() else [found]:
+        found = sorted((root / path).rglob("*.py") if (root / path).is_dir() else root.glob(path))
+        if not found:
+            raise FileNotFoundError(f"there is no {path}, which results depend on.")
+        for file in found:
             digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 

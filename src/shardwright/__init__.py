@@ -33,6 +33,8 @@ from shardwright.price import Estimate
 from shardwright.problem import Problem
 from shardwright.space import Decision, Whole
 
+analyze = analyse
+
 __all__ = [
     "Analysis",
     "Comparison",
@@ -61,6 +63,7 @@ __all__ = [
     "Whole",
     "__version__",
     "analyse",
+    "analyze",
     "compare",
     "diff",
     "evaluate",

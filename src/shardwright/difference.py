@@ -120,7 +120,7 @@ class Difference:
 
 
 def diff(a: Plan, b: Plan) -> Difference:
-    """Two plans of one function side by side; their meshes and devices may differ.
+    """Compare two plans of one function; their meshes and devices may differ.
 
     Raises ``PlanError`` where they are not of the same function and arguments.
     """

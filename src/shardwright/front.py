@@ -81,7 +81,7 @@ class Front:
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Write the front as one HTML page, which needs no network."""
-        from shardwright.report.front import write_front
+        from shardwright.report.front_page import write_front
 
         write_front(self, path)
 

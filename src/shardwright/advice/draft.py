@@ -10,6 +10,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from functools import cached_property
 
 from shardwright.ir.program import Op, Program, Region, Value
@@ -226,3 +227,25 @@ def bodies_of(program: Program) -> list[list[int]]:
     for o, op in enumerate(program.ops):
         out[op.region].append(o)
     return out
+
+
+class Policy(Enum):
+    """From what keeps most to what keeps least, each called as JAX calls it."""
+
+    EVERYTHING = ""
+    DOTS = "dots_saveable"
+    PLAIN_DOTS = "dots_with_no_batch_dims_saveable"
+    NOTHING = "nothing_saveable"
+
+    def keeps(self, op: Op) -> bool:
+        """Whether the results of an op are kept where they are needed."""
+        if self is Policy.EVERYTHING:
+            return True
+        dot = op.kind == "dot_general" and self is not Policy.NOTHING
+        return dot and (self is Policy.DOTS or not _has_batch(op))
+
+
+def _has_batch(op: Op) -> bool:
+    """Some factor lies on both operands and the result."""
+    left, right, out = ({f for dim in dims for f in dim} for dims in (*op.rule.operands[:2], op.rule.results[0]))
+    return any(op.rule.sizes[f] > 1 for f in left & right & out)

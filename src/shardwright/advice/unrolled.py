@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from shardwright.advice.draft import Draft, bodies_of, reads_of
-from shardwright.advice.layers import Layers, is_forward
-from shardwright.advice.policy import Policy
+from shardwright.advice.draft import Draft, Policy, bodies_of, reads_of
+from shardwright.advice.repeated_layers import Layers, is_forward
 from shardwright.ir.own_rules import NONE
 from shardwright.ir.program import Program
 

@@ -10,8 +10,8 @@ from shardwright.apply.export import (
     export_plain,
     lower_annotated,
 )
+from shardwright.apply.module_file import annotated_stablehlo
 from shardwright.apply.specs import named, spec, spec_text
-from shardwright.apply.stablehlo import annotated_stablehlo
 
 __all__ = [
     "Annotation",

@@ -16,10 +16,9 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from shardwright import _jax
 from shardwright.apply.annotate import Annotation, annotate
-from shardwright.apply.boundary import write_boundary
-from shardwright.apply.functions import place_functions, whole_functions
-from shardwright.apply.kernels import place_kernels, whole_kernels
-from shardwright.apply.specs import named
+from shardwright.apply.specs import named, write_boundary
+from shardwright.apply.split_functions import place_functions, whole_functions
+from shardwright.apply.split_kernels import place_kernels, whole_kernels
 from shardwright.errors import PlanError, TraceError
 from shardwright.frontend.leaves import put_on_host
 from shardwright.frontend.own_shardings import KEEP

@@ -9,16 +9,21 @@ from typing import Any, NoReturn
 import click
 
 import shardwright
-from shardwright.cli.analyse import analyse
-from shardwright.cli.compare import compare
 from shardwright.cli.completions import completions
-from shardwright.cli.devices import devices
-from shardwright.cli.exits import DOES_NOT_FIT, INTERRUPTED, MISTAKE, NOBODY_READS
-from shardwright.cli.fit import fit
-from shardwright.cli.models import models
-from shardwright.cli.plan import plan
-from shardwright.cli.process import Terminated, interrupted, run_process, say
-from shardwright.cli.verify import verify
+from shardwright.cli.fit_command import fit
+from shardwright.cli.inventory import analyse, devices, models
+from shardwright.cli.plan_command import compare, plan
+from shardwright.cli.process import (
+    DOES_NOT_FIT,
+    INTERRUPTED,
+    MISTAKE,
+    NOBODY_READS,
+    Terminated,
+    interrupted,
+    run_process,
+    say,
+)
+from shardwright.cli.verify_command import verify
 from shardwright.errors import InfeasibleError, ShardwrightError
 
 
@@ -28,6 +33,10 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """In the order in which they are needed."""
         return list(self.commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """``analyze`` is understood as well."""
+        return super().get_command(ctx, "analyse" if cmd_name == "analyze" else cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """``--debug`` is understood wherever it stands."""

@@ -1,4 +1,4 @@
-"""The command line as a process: what signals do to it, and what becomes of its streams."""
+"""The command line as a process: its devices and exit codes, what signals do to it, what becomes of its streams."""
 
 from __future__ import annotations
 
@@ -11,8 +11,31 @@ import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from shardwright._start import end_at_once, handle_interrupts
-from shardwright.cli.exits import INTERRUPTED, MISTAKE, TERMINATED
+import jax
+
+from shardwright._start import INTERRUPTED, end_at_once, handle_interrupts
+
+
+def need_no_accelerator() -> None:
+    """Have JAX look for none, whatever ``JAX_PLATFORMS`` says.
+
+    To plan for a device takes none. Where its libraries are installed and it is not there, looking for one fails, or
+    takes seconds and prints warnings; where it is there, it would be taken from who uses it.
+    """
+    jax.config.update("jax_platforms", "cpu")
+
+
+__all__ = ["DOES_NOT_FIT", "INTERRUPTED", "MISTAKE", "NOBODY_READS", "TERMINATED"]
+
+MISTAKE = 2
+"""A mistake in the call, or something outside that is missing, full or not permitted."""
+DOES_NOT_FIT = 3
+"""No plan that fits, or a check that says so."""
+NOBODY_READS = 141
+"""Who read standard output has gone, as head does; as shells count SIGPIPE."""
+TERMINATED = 143
+"""SIGTERM, as shells count it."""
+
 
 interrupted = threading.Event()
 terminated = threading.Event()

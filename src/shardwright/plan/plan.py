@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Decisions about ``fn(*args)`` on a mesh. Made by ``sw.partition``, ``sw.evaluate`` or ``sw.load``.
+    """A plan holds decisions about ``fn(*args)`` on a mesh; ``sw.partition``, ``sw.evaluate`` and ``sw.load`` make one.
 
     ``args`` are shapes alone, those of keyword arguments last; static ones are inside of ``fn``. ``decisions`` are in
     order: the first on an axis that a tensor has takes the axis.
@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def kwarg_specs(self) -> dict[str, Any]:
-        """The same of the keyword arguments, by their names."""
+        """A ``PartitionSpec`` for every leaf of the keyword arguments, by the names of these."""
         first = len(self.args) - len(self._keywords)
         return dict(zip(self._keywords, self.argument_specs[first:], strict=True))
 
@@ -207,7 +207,7 @@ class Plan:
 
     @property
     def bytes_range(self) -> tuple[int, int]:
-        """What a device will need, at least and at most, by the margin of the estimate."""
+        """The bytes that a device will need, at least and at most, by the margin of the estimate."""
         needed, held, margin = self.estimate_cost.peak_bytes, self._held_bytes, self.margin
         return math.ceil(margin.least_bytes(needed, held)), math.ceil(margin.most_bytes(needed, held))
 
@@ -251,7 +251,7 @@ class Plan:
 
     @property
     def platform(self) -> str:
-        """What the program was lowered for while planning."""
+        """The platform that the program was lowered for while planning."""
         if calls_python(self.analysis.program):
             return default_backend()
         return self.options.get("platform") or lowering_platform(self.device.platform)
@@ -262,11 +262,11 @@ class Plan:
         return self.partitioned.collectives
 
     def make_mesh(self, devices: Sequence[Any] | None = None) -> Mesh:
-        """A jax Mesh of the plan's shape over the local devices, or those given."""
+        """Make a jax Mesh of the plan's shape over the local devices, or those given."""
         return device_mesh(self.partitioned.mesh, devices)
 
     def jit(self, mesh: Mesh | None = None, **jit_options: Any) -> Any:
-        """``jax.jit`` of the function with every decision inside, donating as planned.
+        """Return ``jax.jit`` of the function with every decision inside; arguments are donated as planned.
 
         It takes positional and keyword arguments as the function does. ``mesh`` is any mesh of the plan's axes and
         sizes: local devices, an ahead-of-time topology, several processes. Further options go to ``jax.jit``.
@@ -274,7 +274,7 @@ class Plan:
         return jit_plan(self, mesh if mesh is not None else self.make_mesh(), jit_options)
 
     def export(self, platform: str) -> tuple[jax.export.Exported, Annotation]:
-        """The annotated program for a platform, as ``jax.export`` has it, and how much had to be annotated."""
+        """Return the annotated program for a platform, as ``jax.export`` has it, and how much had to be annotated."""
         if calls_python(self.analysis.program):
             raise PlanError(
                 f"{self.analysis.program.name} calls back into Python (jax.debug.print, jax.pure_callback, …), which "
@@ -299,7 +299,7 @@ class Plan:
         return sharded_function(self)
 
     def place(self, tree: Any, mesh: Mesh | None = None, argument: int | str | None = None) -> Any:
-        """``jax.device_put`` of an argument, or of a part of one, by its specs.
+        """Put an argument, or a part of one, on the mesh's devices by its specs, as ``jax.device_put`` does.
 
         ``argument`` is its position or path; by default the argument that has the tree's structure and shapes. As with
         ``jax.device_put``, what is in the right place already is not copied, so donating it donates the original.
@@ -308,7 +308,7 @@ class Plan:
         return place(self, tree, mesh, argument)
 
     def explain(self, path: str = "") -> Explanation:
-        """Why an argument, or a line of the program, is sharded as it is, and what the alternatives would cost.
+        """Say why an argument, or a line of the program, is sharded as it is, and what the alternatives would cost.
 
         ``path`` is that of an argument, a prefix or a glob, or a source line (``"model.py:120"``) or function.
         """
@@ -332,7 +332,7 @@ class Plan:
         return {}
 
     def verify(self, on: str, **options: Any) -> Verdict:
-        """Check the plan.
+        """Check the plan by a compiler, by the compiler's own partitioner, or by running it.
 
         ``"tpu:v5e:4x4"``, ``"gpu:a100-80:8"`` and ``"cpu"`` compile it for such devices, which need not be there;
         ``"run"`` runs it on CPU devices against the plain function; ``"shardy"`` compares its collectives with those
@@ -354,7 +354,7 @@ class Plan:
         write_report(self, path)
 
     def to_python(self, *, constraints: bool = True) -> str:
-        """Python to paste: the mesh, the specs and the call of ``jax.jit``, without any of Shardwright.
+        """Return Python to paste: the mesh, the specs and the call of ``jax.jit``, without any of Shardwright.
 
         What the plan decides inside of the function is said in comments, unless ``constraints`` is false: they take as
         long to find as ``plan.jit`` takes to prepare.
@@ -375,7 +375,7 @@ class Plan:
         write_whole(path, content, "the module")
 
     def to_dict(self) -> dict[str, Any]:
-        """Figures, decisions, specs, collectives and how it was found, of JSON's types alone."""
+        """Return figures, decisions, specs, collectives and how it was found, of JSON's types alone."""
         return plan_dict(self)
 
     def __getstate__(self) -> dict[str, Any]:

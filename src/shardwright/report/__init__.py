@@ -1,5 +1,5 @@
 """A plan as one HTML file that needs nothing else: ``plan.report("plan.html")``."""
 
-from shardwright.report.write import write_report
+from shardwright.report.render import write_report
 
 __all__ = ["write_report"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from shardwright.analysis.present import human_bytes
 from shardwright.compare import Comparison
 from shardwright.price.estimate import place
-from shardwright.report.plot import Key, Plot, Spec, escaped
-from shardwright.report.table import seconds_text
+from shardwright.report.cells import seconds_text
+from shardwright.report.plots import Key, Plot, Spec, escaped
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

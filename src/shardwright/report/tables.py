@@ -12,7 +12,7 @@ from shardwright.compare import Comparison
 from shardwright.plan.words import signed
 from shardwright.price.collectives import local_bytes
 from shardwright.price.estimate import place
-from shardwright.report.table import Cell, Table, count, duration, make_table, ratio, seconds_text, size, text
+from shardwright.report.cells import Cell, Table, count, duration, make_table, ratio, seconds_text, size, text
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:

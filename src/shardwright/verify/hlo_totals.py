@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from shardwright.ir.program import Source
 from shardwright.price.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
-from shardwright.verify.groups import Groups, permuted_pairs, replica_groups
+from shardwright.verify.device_groups import Groups, permuted_pairs, replica_groups
 from shardwright.verify.hlo import Computation, HloModule, Instruction, bytes_of
 from shardwright.verify.hlo_loops import trip_count
 

@@ -1,4 +1,4 @@
-"""``shardwright plan``."""
+"""``shardwright plan`` and ``shardwright compare``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from typing import Any
 
 import click
 
-from shardwright.cli import complete
-from shardwright.cli.exits import DOES_NOT_FIT
-from shardwright.cli.options import json_option, search_options, searched_front, searched_plan, target_options
+from shardwright.cli.completions import complete_checks
 from shardwright.cli.output import check_files, emit, note, only_results, output_option, put, show
-from shardwright.cli.parse import mesh_devices
+from shardwright.cli.process import DOES_NOT_FIT
+from shardwright.cli.shared_options import json_option, search_options, searched_front, searched_plan, target_options
 from shardwright.cli.target import target_file
-from shardwright.cli.verdicts import check_names, verdict_dict, verdict_text
+from shardwright.cli.typed_values import mesh_devices
+from shardwright.cli.verify_command import check_names, verdict_dict, verdict_text
+from shardwright.compare import Comparison, comparison_table
+from shardwright.compare import compare as compare_plan
 from shardwright.errors import InfeasibleError
 from shardwright.front import Front, front_table
 from shardwright.plan.plan_text import plan_table
@@ -29,7 +31,7 @@ from shardwright.plan.plan_text import plan_table
     "checks",
     multiple=True,
     metavar="ON",
-    shell_complete=complete.checks,
+    shell_complete=complete_checks,
     help="Have the plan judged: tpu:v5e:4x4, gpu:a100-80:8, cpu, run or shardy. Several may be given.",
 )
 @click.option(
@@ -159,3 +161,34 @@ def infeasible_dict(error: InfeasibleError) -> dict[str, Any]:
         "limit_bytes": error.limit_bytes,
         "advice": list(error.advice),
     }
+
+
+@click.command(short_help="Show the plan beside what experts do.")
+@target_options
+@search_options
+@json_option
+def compare(as_json: bool, **given: Any) -> None:
+    """Show the plan beside what experts do: data parallel, FSDP, Megatron, and combinations of these.
+
+    All are priced by the same cost model; those that do not fit the memory are marked. A row's name is what
+    --pin takes.
+
+    \b
+    shardwright compare gpt --mesh data=4,model=4 --device tpu-v5e
+    shardwright compare gpt --mesh data=4,model=4 --device tpu-v5e --memory 3GiB
+    shardwright compare train:step --mesh data=8 --device h100 --json
+    """  # noqa: D301 (click wants the character)
+    try:
+        with only_results(as_json):
+            comparison = compare_plan(searched_plan(given))
+    except InfeasibleError as error:  # the smallest plan there is, beside tactics that are larger still
+        _put(compare_plan(error.plan), as_json)
+        raise
+    _put(comparison, as_json)
+
+
+def _put(comparison: Comparison, as_json: bool) -> None:
+    if as_json:
+        emit(comparison.to_dict())
+    else:
+        show(comparison_table(comparison))

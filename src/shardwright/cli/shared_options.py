@@ -8,10 +8,17 @@ from typing import Any
 import click
 import jax
 
-from shardwright.cli import complete
-from shardwright.cli.backend import need_no_accelerator
-from shardwright.cli.parse import mesh_devices, parse_literal, parse_mesh, parse_pairs, parse_pins
+from shardwright.cli.completions import (
+    complete_checks,
+    complete_device_names,
+    complete_pins,
+    complete_presets,
+    complete_sizes,
+    complete_targets,
+)
+from shardwright.cli.process import need_no_accelerator
 from shardwright.cli.target import Target, find_target
+from shardwright.cli.typed_values import mesh_devices, parse_literal, parse_mesh, parse_pairs, parse_pins
 from shardwright.devices.targets import parse_target
 from shardwright.front import Front
 from shardwright.frontend.own_shardings import DROP, KEEP
@@ -31,14 +38,14 @@ def target_options(command: Command) -> Command:
     """What every command that works on a program takes."""
     return _all(
         command,
-        click.argument("target", shell_complete=complete.targets),
-        click.option("--preset", shell_complete=complete.presets, help="A preset of a built-in model, such as tiny."),
+        click.argument("target", shell_complete=complete_targets),
+        click.option("--preset", shell_complete=complete_presets, help="A preset of a built-in model, such as tiny."),
         click.option(
             "--set",
             "sizes",
             multiple=True,
             metavar="NAME=VALUE",
-            shell_complete=complete.sizes,
+            shell_complete=complete_sizes,
             help="A size of a built-in model.",
         ),
         click.option("--platform", type=click.Choice(PLATFORMS), help="Lower for this platform; it need not be here."),
@@ -79,7 +86,7 @@ def search_options(command: Command) -> Command:
         ),
         click.option(
             "--device",
-            shell_complete=complete.device_names,
+            shell_complete=complete_device_names,
             help="What each device is: see shardwright devices. By default what JAX runs on here.",
         ),
         click.option("--memory", metavar="BYTES", help="What a device may hold, such as 12GiB, if not all it has."),
@@ -88,7 +95,7 @@ def search_options(command: Command) -> Command:
             "pins",
             multiple=True,
             metavar="PIN",
-            shell_complete=complete.pins,
+            shell_complete=complete_pins,
             help="What is decided already: a tactic (fsdp:data), a spec (\"batch.x=P('data')\"), or a dimension on an "
             "axis (data:batch.x[0]). Several may be given.",
         ),
@@ -101,7 +108,7 @@ def search_options(command: Command) -> Command:
         click.option(
             "--rerank",
             metavar="ON",
-            shell_complete=complete.checks,
+            shell_complete=complete_checks,
             help="Compile the best few plans for this target, such as tpu:v5e:4x4, and take the best of them.",
         ),
         click.option(

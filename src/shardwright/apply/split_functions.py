@@ -15,8 +15,8 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from shardwright import _jax
 from shardwright.apply.annotate import sharding_attribute
-from shardwright.apply.kernels import call_of, inserted, replaced
 from shardwright.apply.specs import spec
+from shardwright.apply.split_kernels import call_of, inserted, replaced
 from shardwright.errors import PlanError
 from shardwright.ir.build import ReadModule, body_of
 from shardwright.ir.given import mesh_symbol

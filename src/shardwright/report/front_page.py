@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from shardwright._files import write_whole
 from shardwright._version import __version__
 from shardwright.plan.plan_text import exact_bytes
-from shardwright.report.plot import Key, Plot, Spec, byte_unit, escaped, logarithmic, second_unit
+from shardwright.report.cells import Cell, Table, duration, make_table, ratio, size, text
+from shardwright.report.plots import Key, Plot, Spec, byte_unit, escaped, logarithmic, second_unit
 from shardwright.report.render import environment, in_script, page_file, plotly
-from shardwright.report.table import Cell, Table, duration, make_table, ratio, size, text
 
 if TYPE_CHECKING:
     from shardwright.front import Front

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import click
+from rich.console import RenderableType
+from rich.text import Text
 
-from shardwright.cli import complete
-from shardwright.cli.backend import need_no_accelerator
-from shardwright.cli.exits import DOES_NOT_FIT
-from shardwright.cli.options import callable_target, json_option, target_options, tracing
+from shardwright.cli.completions import complete_checks
 from shardwright.cli.output import emit, note, only_results, show
-from shardwright.cli.verdicts import check_names, verdict_dict, verdict_text
-from shardwright.errors import PlanWarning
+from shardwright.cli.process import DOES_NOT_FIT, need_no_accelerator
+from shardwright.cli.shared_options import callable_target, json_option, target_options, tracing
+from shardwright.devices.targets import is_target, parse_target
+from shardwright.errors import PlanError, PlanWarning, nearest
 from shardwright.evaluate import load
+from shardwright.verify import CompilerVerdict, Verdict
 
 
 @click.command(short_help="Have a saved plan judged by a compiler, or run.")
@@ -26,7 +30,7 @@ from shardwright.evaluate import load
     multiple=True,
     required=True,
     metavar="ON",
-    shell_complete=complete.checks,
+    shell_complete=complete_checks,
     help="tpu:v5e:4x4, gpu:a100-80:8, cpu, run or shardy. Several may be given.",
 )
 @json_option
@@ -68,3 +72,49 @@ def verify(plan: str, checks: tuple[str, ...], as_json: bool, **given: Any) -> N
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     note(f"shardwright: {message}")
+
+
+OWN_CHECKS = ("run", "shardy")
+_FIGURES = (
+    "fits",
+    "peak_bytes",
+    "limit_bytes",
+    "step_seconds",
+    "compute_seconds",
+    "comm_seconds",
+    "compile_seconds",
+    "host_bytes",
+    "transfer_seconds",
+    "exposed_transfer_seconds",
+)
+
+
+def check_names(checks: Iterable[str], devices: int | None = None) -> None:
+    """Raise where a plan cannot be verified on one of these: before a search rather than after it."""
+    for check in checks:
+        if is_target(check):
+            target = parse_target(check)
+            if devices is not None:
+                target.check(devices)
+        elif check not in OWN_CHECKS:
+            raise PlanError(
+                f"a plan is verified on run or shardy, or compiled for cpu, tpu:v5e:4x4, gpu:a100-80:8 and the like, "
+                f"not on {check!r}{nearest(check, OWN_CHECKS)}."
+            )
+
+
+def verdict_text(verdict: Verdict) -> RenderableType:
+    """The verdict as it prints, its first line green or red."""
+    first, *rest = str(verdict).splitlines()
+    return Text("\n").join([Text(first, style="bold green" if verdict.ok else "bold red"), *map(Text, rest)])
+
+
+def verdict_dict(verdict: Verdict) -> dict[str, Any]:
+    """The verdict of JSON's types alone."""
+    out: dict[str, Any] = {"on": verdict.on, "ok": verdict.ok, "message": verdict.message}
+    if isinstance(verdict, CompilerVerdict):
+        out |= {name: getattr(verdict, name) for name in _FIGURES}
+        out |= {name: dict(getattr(verdict, name)) for name in ("counts", "bytes", "estimate", "ratios")}
+        out["collectives"] = [asdict(collective) for collective in verdict.collectives]
+        out["gathered_whole"] = [{"shape": found.shape, "source": str(found.source)} for found in verdict.involuntary]
+    return out

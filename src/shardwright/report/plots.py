@@ -1,13 +1,78 @@
-"""The plot of memory over the program."""
+"""Plots of the report: memory over the program, a search's progress; Plotly's JSON, and what stands around it."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from shardwright.analysis.present import human_bytes
 from shardwright.price.estimate import place
 from shardwright.price.timeline import ARGUMENTS, COPIES, UNREDUCED, VALUES, Body, Timeline
-from shardwright.report.plot import Key, Plot, Spec, byte_unit, escaped
+from shardwright.report.cells import seconds_text
 
-_PIXELS = 340
+if TYPE_CHECKING:
+    from shardwright.search import Search
+
+Spec = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of a legend. ``shape`` is "area", "hatched", "crossed", "filled" or "open"."""
+
+    name: str
+    colour: str
+    shape: str = "area"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """``label`` says for those who do not see it what it shows; a legend of one entry is not shown."""
+
+    name: str
+    label: str
+    height: int
+    spec: Spec
+    legend: tuple[Key, ...] = ()
+
+
+def escaped(words: str) -> str:
+    """Text for Plotly, which reads some tags."""
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def byte_unit(largest: float) -> tuple[str, float]:
+    """The unit in which a number of bytes is short, and how many bytes it is."""
+    for unit, scale in (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)):
+        if largest >= scale:
+            return unit, scale
+    return "B", 1.0
+
+
+def second_unit(largest: float) -> tuple[str, float]:
+    """The unit in which a number of seconds is short, and how many seconds it is."""
+    for unit, scale in (("seconds", 1.0), ("milliseconds", 1e-3)):
+        if largest >= scale:
+            return unit, scale
+    return "microseconds", 1e-6
+
+
+def logarithmic(lowest: float, highest: float, digits: tuple[int, ...] = (1, 2, 5)) -> Spec:
+    """A logarithmic axis for positive values, with round numbers on it."""
+    powers = range(math.floor(math.log10(lowest)), math.ceil(math.log10(highest)) + 1)
+    ticks = [digit * 10.0**power for power in powers for digit in digits]
+    ends = [math.log10(lowest), math.log10(highest)]
+    room = 0.06 * (ends[1] - ends[0]) or 0.5
+    return {
+        "type": "log",
+        "range": [ends[0] - room, ends[1] + room],
+        "tickvals": ticks,
+        "ticktext": [f"{tick:,.10g}" for tick in ticks],
+    }
+
+
+_MEMORY_PIXELS = 340
 _ROOM = 1.3
 """Above the peak, for what is written there."""
 _LIMIT_SHOWN = 2.5
@@ -93,7 +158,7 @@ def memory_plot(timeline: Timeline, limit_bytes: int) -> Plot:
     }
     label = f"Memory over {len(total):,} kernels; at most {human_bytes(int(total[peak]))}, at kernel {peak + 1:,}."
     legend = tuple(Key(kind, *_LOOKS[kind][:2]) for kind in kinds)
-    return Plot("memory-plot", label, _PIXELS, {"data": data, "layout": layout}, legend)
+    return Plot("memory-plot", label, _MEMORY_PIXELS, {"data": data, "layout": layout}, legend)
 
 
 def _loop(body: Body, points: int) -> tuple[Spec, Spec]:
@@ -132,3 +197,62 @@ def _beside(point: int, points: int) -> str:
     """Where text at a point has room."""
     at = (point + 0.5) / points
     return "top right" if at < 0.2 else "top left" if at > 0.8 else "top center"
+
+
+_SEARCH_PIXELS = 300
+_LOGARITHMIC_FROM = 3.0
+_KEYS = {True: Key("fits", "--compute", "filled"), False: Key("does not fit", "--compute", "open")}
+
+
+def search_plot(search: Search) -> Plot:
+    """The best step over the states that the search had met; open marks do not fit."""
+    history = search.history
+    steps = [m.step_seconds for m in history]
+    unit, scale = second_unit(max(steps, default=0.0))
+    last = max(search.evaluations, *(m.evaluations for m in history))
+    data: list[Spec] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": [*(m.evaluations for m in history), last],
+            "y": [s / scale for s in [*steps, *steps[-1:]]],
+            "line": {"shape": "hv", "color": "--compute", "width": 2},
+            "hoverinfo": "skip",
+        }
+    ]
+    met = [fits for fits in _KEYS if any(m.fits is fits for m in history)]
+    for fits in met:
+        found = [m for m in history if m.fits is fits]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": _KEYS[fits].name,
+                "x": [m.evaluations for m in found],
+                "y": [m.step_seconds / scale for m in found],
+                "text": [
+                    f"<b>{seconds_text(m.step_seconds)}</b>, {human_bytes(m.peak_bytes)}<br>"
+                    f"state {m.evaluations:,}, after {seconds_text(m.seconds)}"
+                    for m in found
+                ],
+                "marker": {
+                    "size": 9,
+                    "color": "--compute" if fits else "--page",
+                    "line": {"width": 2, "color": "--compute"},
+                },
+                "hovertemplate": "%{text}<extra></extra>",
+            }
+        )
+    lowest, highest = min(steps) / scale, max(steps) / scale
+    layout: Spec = {
+        "hovermode": "closest",
+        "xaxis": {"title": {"text": "states evaluated, logarithmic"}, **logarithmic(1, last, (1,))},
+        "yaxis": {"title": {"text": f"step in {unit}"}, "rangemode": "tozero"},
+    }
+    if highest > _LOGARITHMIC_FROM * lowest > 0:
+        title = {"text": f"step in {unit}, logarithmic"}
+        layout["yaxis"] = {"title": title, **logarithmic(lowest, highest)}
+    label = f"Best step over {search.evaluations:,} evaluated states."
+    return Plot(
+        "search-plot", label, _SEARCH_PIXELS, {"data": data, "layout": layout}, tuple(_KEYS[fits] for fits in met)
+    )

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from shardwright.cli import complete
-from shardwright.cli.options import asked, json_option, search_options, target_options
+from shardwright.cli.completions import complete_checks
 from shardwright.cli.output import check_files, emit, note, only_results, output_option, show
-from shardwright.cli.parse import mesh_devices
-from shardwright.cli.plan import infeasible_dict
+from shardwright.cli.plan_command import infeasible_dict
+from shardwright.cli.shared_options import asked, json_option, search_options, target_options
 from shardwright.cli.target import target_file
-from shardwright.cli.verdicts import check_names
+from shardwright.cli.typed_values import mesh_devices
+from shardwright.cli.verify_command import check_names
 from shardwright.errors import InfeasibleError
 from shardwright.fit import fit as find_fit
 from shardwright.fit.found import fit_table
@@ -31,7 +31,7 @@ from shardwright.fit.found import fit_table
 @click.option(
     "--verify",
     metavar="ON",
-    shell_complete=complete.checks,
+    shell_complete=complete_checks,
     help="Give the compiler for this target, such as tpu:v5e:4x4, the last word; it is asked at most eight times.",
 )
 @click.option(
