@@ -25,9 +25,8 @@ from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
 import shardwright as sw
-from shardwright.analysis.present import human_bytes
+from shardwright._amounts import human_bytes, human_seconds
 from shardwright.models import build
-from shardwright.price.estimate import human_seconds
 from shardwright.price.timeline import make_timeline
 
 FOLDER = Path(__file__).parent / "pictures"

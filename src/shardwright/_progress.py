@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from shardwright.analysis.present import human_bytes
-from shardwright.price.estimate import human_seconds
+from shardwright._amounts import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

@@ -12,13 +12,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shardwright._amounts import exact_bytes, human_bytes, human_seconds
 from shardwright._collector import collector_paused
 from shardwright._console import plain_text
-from shardwright.analysis.present import human_bytes
 from shardwright.plan import Plan
-from shardwright.plan.plan_text import exact_bytes
 from shardwright.price import Cost, CostModel
-from shardwright.price.estimate import human_seconds
 from shardwright.search.game import all_combined, combinations, tactics_by_axis
 from shardwright.search.lists import Lists
 from shardwright.space import TACTICS, Decisions, resolve

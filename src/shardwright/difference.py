@@ -13,14 +13,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shardwright._amounts import human_bytes, human_seconds
 from shardwright._console import Rows, plain_text
-from shardwright.analysis.present import human_bytes
 from shardwright.apply import spec, spec_text
 from shardwright.errors import PlanError
 from shardwright.ir.program import Source
 from shardwright.plan.words import plain, signed_seconds
 from shardwright.price.collectives import local_bytes
-from shardwright.price.estimate import human_seconds, place
+from shardwright.price.estimate import place
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:

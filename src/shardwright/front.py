@@ -13,14 +13,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shardwright._amounts import exact_bytes, human_bytes, human_seconds
 from shardwright._console import plain_text
-from shardwright.analysis.present import human_bytes
 from shardwright.devices import parse_bytes
 from shardwright.errors import PlanError
 from shardwright.plan import Plan
-from shardwright.plan.plan_text import exact_bytes
 from shardwright.plan.strategy_names import common_names
-from shardwright.price.estimate import human_seconds
 from shardwright.space.state import State
 
 _MOST_DECISIONS = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from shardwright.analysis.present import human_bytes
+from shardwright._amounts import human_bytes
 from shardwright.errors import InfeasibleError, PinError, TraceError
 from shardwright.frontend.calls import positional_call
 from shardwright.plan import Plan

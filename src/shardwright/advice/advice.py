@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shardwright._amounts import human_bytes, human_seconds
 from shardwright._collector import collector_paused
 from shardwright.advice.draft import Draft, Policy, bodies_of
 from shardwright.advice.finish import finish, least_bytes, price
@@ -18,11 +19,9 @@ from shardwright.advice.numbering import Numbering, find_scans
 from shardwright.advice.repeated_layers import Layers, find_layers, function_around, is_forward
 from shardwright.advice.scanned import change_scan
 from shardwright.advice.unrolled import keep_layers, recompute_layers
-from shardwright.analysis.present import human_bytes
 from shardwright.ir.program import Program, Source
 from shardwright.plan.words import signed
 from shardwright.price import Cost
-from shardwright.price.estimate import human_seconds
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan

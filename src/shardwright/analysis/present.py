@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shardwright._amounts import human_bytes, human_count
 from shardwright.analysis.analysis import Analysis
 from shardwright.analysis.describe import Description
 from shardwright.ir.text import program_text
@@ -175,25 +176,3 @@ def _notes(analysis: Analysis) -> list[str]:
         lines.append(f"{kind} at {line}{times} has no sharding rule and is computed whole.")
     lines += [str(note) for note in analysis.kernels]
     return ["", *lines] if lines else []
-
-
-def human_bytes(count: float) -> str:
-    """``3.2 GiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(count) < 1024 or unit == "TiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable")
-
-
-def human_count(count: float) -> str:
-    """``3.7e14`` as ``369 T``."""
-    if not count:
-        return ""
-    for unit in ("", "K", "M", "G", "T", "P"):
-        if abs(count) < 1000 or unit == "P":
-            return (
-                f"{count:,.0f}{' ' * bool(unit)}{unit}" if abs(count) >= 100 else f"{count:.3g}{' ' * bool(unit)}{unit}"
-            )
-        count /= 1000
-    raise AssertionError("unreachable")

@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shardwright._amounts import human_bytes, human_seconds
 from shardwright._console import Rows
-from shardwright.analysis.present import human_bytes
 from shardwright.apply import spec_text
 from shardwright.explain.alternatives import Alternative
 from shardwright.explain.choices import Choice
@@ -20,7 +20,7 @@ from shardwright.explain.reasons import NO_DECISION, SPLIT, Reason
 from shardwright.explain.source_lines import OpKind
 from shardwright.explain.uneven_sizes import Padded, Uneven
 from shardwright.plan.words import many, more, short, signed_percent, signed_seconds
-from shardwright.price.estimate import human_seconds, place
+from shardwright.price.estimate import place
 
 if TYPE_CHECKING:
     from shardwright.explain.explanation import Explanation, Tensor

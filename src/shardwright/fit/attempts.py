@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from shardwright.analysis.present import human_bytes
+from shardwright._amounts import human_bytes
 from shardwright.choose import FEW_EXPLICIT, asked, by_shardy, close_to_best
 from shardwright.compiler.margins import Margin
 from shardwright.errors import DeviceError, PinError, TraceError

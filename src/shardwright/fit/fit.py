@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from shardwright._amounts import human_bytes
 from shardwright._progress import note_bar
-from shardwright.analysis.present import human_bytes
 from shardwright.choose import MOST_ASKED, whom_to_ask
 from shardwright.devices import Device
 from shardwright.devices.targets import parse_target

@@ -10,13 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shardwright._amounts import exact_bytes, human_bytes, human_seconds
 from shardwright._console import plain_text
-from shardwright.analysis.present import human_bytes
 from shardwright.devices import Device
 from shardwright.plan import Plan
-from shardwright.plan.plan_text import exact_bytes
 from shardwright.plan.verdicts import CompilerVerdict
-from shardwright.price.estimate import human_seconds
 
 SIZE, DEVICES, COMPILED = "size", "devices", "compiled"
 

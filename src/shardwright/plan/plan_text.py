@@ -10,14 +10,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shardwright._amounts import exact_bytes, human_bytes, human_seconds
 from shardwright.analysis.describe import ConflictDescription
-from shardwright.analysis.present import human_bytes
 from shardwright.devices.targets import target_of
 from shardwright.plan.arguments import argument_bytes, shown_rows
 from shardwright.plan.facts import ARGUMENT, REGION, VALUE, own_lines
 from shardwright.plan.strategy_names import common_names
 from shardwright.plan.words import signed
-from shardwright.price.estimate import exposed_text, host_text, human_seconds, place
+from shardwright.price.estimate import exposed_text, host_text, place
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:
@@ -145,14 +145,6 @@ def _of(part: int, limit: int) -> str:
     shown, unit = exact_bytes(limit).split()
     small, of = exact_bytes(part).split()
     return f"{small} of {shown} {unit}" if of == unit else f"{human_bytes(part)} of {shown} {unit}"
-
-
-def exact_bytes(count: int) -> str:
-    """``15.75 GiB``: with two digits, as limits of memory are written."""
-    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= size:
-            return f"{count / size:,.2f}".rstrip("0").rstrip(".") + f" {unit}"
-    return f"{count} B"
 
 
 def _decisions(plan: Plan) -> list[RenderableType]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from jax.sharding import PartitionSpec
 
+from shardwright._amounts import human_seconds
 from shardwright.ir.program import Source
-from shardwright.price.estimate import human_seconds, place
+from shardwright.price.estimate import place
 
 
 def ordinal(number: int) -> str:

@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shardwright._amounts import human_bytes, human_seconds
 from shardwright._console import plain_text
-from shardwright.analysis.present import human_bytes
 from shardwright.compiler import margins
 from shardwright.compiler.margins import FORWARD, LOOPED, UNROLLED, Margin
 from shardwright.ir.program import Program, Source
@@ -156,14 +156,6 @@ def _totals(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
     for name, seconds in pairs:
         out[name] += seconds
     return dict(sorted(out.items(), key=lambda item: -item[1]))
-
-
-def human_seconds(seconds: float) -> str:
-    """Three digits with a unit that fits: 281 ms, 1.25 s, 3.4 µs."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size or unit == "µs":
-            return f"{seconds / size:.3g} {unit}"
-    raise AssertionError
 
 
 def headline(estimate: Estimate) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardwright.analysis.present import human_bytes
+from shardwright._amounts import human_bytes
 from shardwright.compare import Comparison
 from shardwright.price.estimate import place
 from shardwright.report.cells import seconds_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shardwright.analysis.present import human_bytes
+from shardwright._amounts import human_bytes
 
 
 @dataclass(frozen=True)

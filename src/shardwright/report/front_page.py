@@ -6,9 +6,9 @@ import math
 import os
 from typing import TYPE_CHECKING
 
+from shardwright._amounts import exact_bytes
 from shardwright._files import write_whole
 from shardwright._version import __version__
-from shardwright.plan.plan_text import exact_bytes
 from shardwright.report.cells import Cell, Table, duration, make_table, ratio, size, text
 from shardwright.report.plots import Key, Plot, Spec, byte_unit, escaped, logarithmic, second_unit
 from shardwright.report.render import environment, in_script, page_file, plotly

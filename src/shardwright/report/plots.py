@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shardwright.analysis.present import human_bytes
+from shardwright._amounts import human_bytes
 from shardwright.price.estimate import place
 from shardwright.price.timeline import ARGUMENTS, COPIES, UNREDUCED, VALUES, Body, Timeline
 from shardwright.report.cells import seconds_text

@@ -15,9 +15,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from shardwright._amounts import human_bytes
 from shardwright._files import write_whole
 from shardwright._version import __version__
-from shardwright.analysis.present import human_bytes
 from shardwright.compare import compare
 from shardwright.plan.plan_text import kernels_text, own_text
 from shardwright.plan.strategy_names import common_names

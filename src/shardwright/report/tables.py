@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from shardwright.analysis.present import human_bytes
+from shardwright._amounts import human_bytes
 from shardwright.apply import spec, spec_text
 from shardwright.compare import Comparison
 from shardwright.plan.words import signed
