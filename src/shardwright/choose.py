@@ -279,8 +279,4 @@ def asked(plan: Plan, on: str) -> Plan:
 
 def judged_plan(plan: Plan, verdict: CompilerVerdict) -> Plan:
     """A plan with a verdict; what prices it is not made again."""
-    out = dataclasses.replace(plan, verdict=verdict)
-    for name in ("costs", "estimate"):
-        if name in plan.__dict__:
-            out.__dict__[name] = plan.__dict__[name]
-    return out
+    return dataclasses.replace(plan, verdict=verdict, given_costs=plan.costs)
