@@ -34,8 +34,9 @@ WHY = """What stays whole, in classes:
 - Results that are no sums: attention over its keys, where each step rescales what came before; and `dkv` of splash
   attention with grouped heads, whose results several heads write to.
 - `dq` and `dkv` of splash attention along what they add up, on jax 0.10.2: there they do so in a result that nobody
-  reads. On jax 0.12 it is scratch memory, and they are split; not so the kernel that makes both, of whose results some
-  are added up, and others not.
+  reads. On jax 0.12 it is scratch memory, and they can be split, with the tables of their masks: in a plan
+  where these are arguments, since nothing is decided about constants. Not so the kernel that makes both, of whose
+  results some are added up, and others not.
 - Paged attention: each step starts to copy the pages of the next, and notes in memory which buffer they go to, so that
   no step stands alone; which is the last sequence is a constant in its code. `shard_map` around the call is the way.
 - The tiles of megablox' groups: how many there are is known only when it runs.

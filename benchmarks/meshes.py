@@ -29,7 +29,7 @@ import jax
 import shardwright as sw
 from shardwright.devices import axis_links, find_device
 from shardwright.models import build
-from shardwright.request.machine import find_machine
+from shardwright.request.mesh import find_machine
 
 
 @dataclass(frozen=True)

@@ -49,13 +49,13 @@ from benchmarks.baselines import Baseline, automap, exhaustive, experts, integer
 from shardwright import request
 from shardwright._collector import collector_paused
 from shardwright.analysis import analyse_program
+from shardwright.choose import FEW_EXPLICIT, by_shardy, close_to_best
 from shardwright.devices import Device, find_device
 from shardwright.frontend.trace import Lowering, lower, lowering_platform, read
 from shardwright.models import build
 from shardwright.price import Cost
 from shardwright.problem import Problem
 from shardwright.request import MeshShape
-from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best
 from shardwright.search import Outcome, Space, find_actions
 from shardwright.traced import Traced
 

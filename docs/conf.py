@@ -72,6 +72,7 @@ MEMBERS = (
     "InfeasibleError",
     "Link",
     "Plan",
+    "Problem",
     "StableHLO",
     "Whole",
 )

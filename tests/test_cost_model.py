@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import operator
 import random
+import re
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardwright as sw
+import shardwright.price
 from grammar import program
 from shardwright.analysis.present import total_flops
 from shardwright.devices import find_device
@@ -196,3 +200,11 @@ def test_flops_that_64_bits_cannot_count():
     plan = sw.evaluate(fn, *args, mesh={"x": 4}, device="tpu-v5e", decisions=[("x", "x[0]")])
     assert total_flops(plan.analysis) == 2**63
     assert 0.5 < plan.estimate.peak_fraction < 1
+
+
+def test_the_page_of_formulas_names_functions_that_exist():
+    names = re.findall(r"``(\w+)((?:\.\w+)+)``", shardwright.price.__doc__)
+    assert len(names) >= 15
+    for module, path in names:
+        package = next(p for p in ("price", "compiler") if importlib.util.find_spec(f"shardwright.{p}.{module}"))
+        operator.attrgetter(path[1:])(importlib.import_module(f"shardwright.{package}.{module}"))

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 import shardwright as sw
 from programs import f32
-from shardwright import asking
-from shardwright.asking import Candidate, settle, target_of, whom_to_ask
+from shardwright import choose
+from shardwright.choose import Candidate, settle, target_of, whom_to_ask
 from shardwright.cli import main
 from shardwright.compiler.margins import FORWARD, KINDS, LOOPED, UNROLLED, Margin, margins
 from shardwright.compiler.options import RESERVED
@@ -67,9 +67,9 @@ def compiler(monkeypatch):
             }
             return CompilerVerdict.of(on, {**figures, "compile_seconds": 1.0}, plan.estimate)
 
-        monkeypatch.setattr(asking, "verify_compiled", verified)
+        monkeypatch.setattr(choose, "verify_compiled", verified)
         monkeypatch.setattr(judged, "verify_compiled", verified)
-        monkeypatch.setattr(asking, "compiler_installed", lambda _: True)
+        monkeypatch.setattr(choose, "compiler_installed", lambda _: True)
         return asked
 
     return use
@@ -156,7 +156,7 @@ def test_the_compiler_takes_what_the_estimate_refuses(compiler, smallest):
     plan = planned(limit)
     assert plan.fits is True and plan.fits_by == "compiler"
     assert plan.estimate.peak_bytes > limit
-    assert 1 <= len(asked) <= asking.MOST_ASKED
+    assert 1 <= len(asked) <= choose.MOST_ASKED
     assert "Fits by the compiler: " in str(plan)
 
 
@@ -165,7 +165,7 @@ def test_the_compiler_refuses_what_the_estimate_takes(compiler, smallest):
     asked = compiler(1.1)
     with pytest.raises(sw.InfeasibleError, match="by the compiler for tpu:v5e:2x2") as caught:
         planned(limit)
-    assert 1 <= len(asked) <= asking.MOST_ASKED
+    assert 1 <= len(asked) <= choose.MOST_ASKED
     assert caught.value.needed_bytes > limit
     assert caught.value.plan.fits is False and caught.value.plan.fits_by == "compiler"
 
@@ -180,7 +180,7 @@ def test_a_smaller_plan_is_asked_about_where_the_best_is_refused(compiler):
     asked = compiler(1.05)
     plan = sgd(memory=limit)
     assert plan.fits is True and plan.estimate.peak_bytes < limit
-    assert 1 <= len(asked) <= asking.MOST_ASKED
+    assert 1 <= len(asked) <= choose.MOST_ASKED
     assert asked[0].estimate.peak_bytes == limit
 
 
@@ -197,7 +197,7 @@ def test_who_is_asked(monkeypatch):
     assert whom_to_ask(device, 4, None) is None
     with pytest.raises(CompilerMissingError):
         whom_to_ask(device, 4, True)
-    monkeypatch.setattr(asking, "compiler_installed", lambda _: True)
+    monkeypatch.setattr(choose, "compiler_installed", lambda _: True)
     assert whom_to_ask(device, 4, None) == "tpu:v5e:2x2"
     assert whom_to_ask(device, 4, False) is None
     assert whom_to_ask(device, 3, None) is None
@@ -247,7 +247,7 @@ def test_a_front_asks_about_the_plans_that_matter(compiler):
     limit = sgd().fastest.estimate.peak_bytes
     assert not asked
     front = sgd(memory=limit)
-    assert 1 <= len(asked) <= asking.MOST_ASKED
+    assert 1 <= len(asked) <= choose.MOST_ASKED
     assert front.fastest.fits is False and front.fastest.fits_by == "compiler"
     assert front.fitting is not None and front.fitting.fits
     assert "compiler" in {row["fits_by"] for row in front.to_dict()["plans"]}
@@ -285,7 +285,7 @@ def test_the_largest_size_by_the_compiler(compiler):
     found = fitted()
     assert found.plan.fits is True and found.plan.fits_by == "compiler"
     assert found.to_dict()["size_by"] == "compiler"
-    assert 1 <= len(asked) <= asking.MOST_ASKED
+    assert 1 <= len(asked) <= choose.MOST_ASKED
     assert 1.1 * found.plan.estimate.peak_bytes <= 256 * MIB
 
 

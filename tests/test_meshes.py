@@ -11,7 +11,7 @@ from programs import f32
 from shardwright.devices import axis_parts, find_device
 from shardwright.models import build
 from shardwright.request import Pins
-from shardwright.request.machine import find_machine, shapes
+from shardwright.request.mesh import find_machine, shapes
 from small import SMALL, bf16
 
 pytestmark = pytest.mark.usefixtures("exact_estimates")

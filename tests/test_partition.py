@@ -15,11 +15,11 @@ from jax.sharding import PartitionSpec as P
 import shardwright as sw
 from programs import f32
 from shardwright import _progress
+from shardwright.choose import by_compiler, by_shardy, close_to_best
 from shardwright.errors import CompilerMissingError
 from shardwright.frontend.trace import lower, read
 from shardwright.models import build
 from shardwright.plan.verdicts import CompilerVerdict
-from shardwright.rerank import by_compiler, by_shardy, close_to_best
 from shardwright.verify.explicit import explicit_collectives
 from shardwright.verify.shardy import shardy_collectives
 
@@ -273,7 +273,7 @@ def test_explicit_collectives_are_those_of_the_annotated_program(model, decision
 def test_shardy_decides_between_plans_that_are_close(plan, monkeypatch):
     other = planned(pin="fsdp:data", seconds=0)
     told = {id(plan): 1.0, id(other): 0.5}
-    monkeypatch.setattr("shardwright.rerank.shardy_seconds", lambda _, plan: told[id(plan)])
+    monkeypatch.setattr("shardwright.choose.shardy_seconds", lambda _, plan: told[id(plan)])
     assert by_shardy(None, [plan, other], plan) is other
     told = {id(plan): 1.0, id(other): 1.0 - 1e-4}
     assert by_shardy(None, [plan, other], plan) is plan
@@ -289,7 +289,7 @@ def test_the_compiler_decides_between_plans(plan, monkeypatch):
         id(others[1]): {"fits": False, "peak_bytes": 10, "limit_bytes": 5},
     }
     monkeypatch.setattr(
-        "shardwright.rerank.verify_compiled", lambda plan, on: CompilerVerdict.of(on, figures[id(plan)])
+        "shardwright.choose.verify_compiled", lambda plan, on: CompilerVerdict.of(on, figures[id(plan)])
     )
     best = by_compiler([plan, *others], "tpu:v5e:2x4", False)
     assert best.decisions == others[0].decisions

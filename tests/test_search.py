@@ -18,11 +18,10 @@ from shardwright.models import build
 from shardwright.price import Cost, CostModel, Places
 from shardwright.request import MeshShape
 from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
-from shardwright.search.alike import PAYS, Equals, made_alike
 from shardwright.search.improve import improve, neighbours
-from shardwright.search.order import Order
+from shardwright.search.lists import Order
 from shardwright.search.scores import Found, Scores
-from shardwright.search.simplify import AS_GOOD, complexity, simplified
+from shardwright.search.simpler import AS_GOOD, PAYS, Equals, complexity, made_alike, simplified
 from shardwright.space import Decision
 from shardwright.space.roles import Roles
 from shardwright.space.state import Entry, KeepWhole, State

@@ -8,8 +8,8 @@ from itertools import product
 
 from benchmarks.baselines.base import Baseline
 from shardwright.price import CostModel
+from shardwright.search.game import Space
 from shardwright.search.lists import Lists, added
-from shardwright.search.space import Space
 from shardwright.space.state import AnyEntry, State
 
 

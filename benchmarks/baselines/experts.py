@@ -6,7 +6,7 @@ import time
 
 from benchmarks.baselines.base import Baseline
 from shardwright.price import CostModel
-from shardwright.search.space import Space
+from shardwright.search.game import Space
 from shardwright.space.state import State
 
 

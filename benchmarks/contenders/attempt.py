@@ -34,7 +34,7 @@ from shardwright.plan import Plan
 from shardwright.plan.strategy_names import common_names
 from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.price import DevicePrices, Partitioned, Places
-from shardwright.price.assign import Assigner, Assignment, Problem
+from shardwright.price.assign import Assigner, Assignment, OpProblem
 from shardwright.price.ways import Prices, candidates
 from shardwright.request import MeshShape
 from shardwright.space.state import Sharding, State
@@ -207,7 +207,7 @@ def partition_given(places: Places, mesh: MeshShape, shardings: Sequence[Shardin
             continue
         groups = places.of_op[o]
         every = frozenset(groups) - {-1}
-        problem = Problem(
+        problem = OpProblem(
             program.shape_classes[op.signature],
             program.outlooks[o],
             tuple(shardings[v] for v in op.operands),

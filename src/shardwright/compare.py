@@ -19,8 +19,8 @@ from shardwright.plan import Plan
 from shardwright.plan.plan_text import exact_bytes
 from shardwright.price import Cost, CostModel
 from shardwright.price.estimate import human_seconds
+from shardwright.search.game import all_combined, combinations, tactics_by_axis
 from shardwright.search.lists import Lists
-from shardwright.search.warm import all_combined, combinations, tactics_by_axis
 from shardwright.space import TACTICS, Decisions, resolve
 from shardwright.space.state import AnyEntry, KeepWhole, State
 

@@ -10,8 +10,8 @@ from typing import Any
 from shardwright.devices import Device
 from shardwright.errors import DeviceError, MeshError, PinError, PlanError, PlanWarning
 from shardwright.frontend.calls import Donate, Names, by_position
+from shardwright.frontend.names import function_name
 from shardwright.frontend.own_shardings import KEEP
-from shardwright.frontend.paths import function_name
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.loops import TripCounts
 from shardwright.plan import Plan
@@ -19,7 +19,7 @@ from shardwright.plan import file as plan_file
 from shardwright.plan.file import differences, fingerprint
 from shardwright.problem import Problem, shapes_for
 from shardwright.request import MeshLike, PinLike, mesh_shape
-from shardwright.request.machine import Machine
+from shardwright.request.mesh import Machine
 from shardwright.space import implied_decisions
 from shardwright.traced import Traced
 

@@ -22,7 +22,7 @@ from shardwright.plan.facts import MeshChoice
 from shardwright.price import Cost
 from shardwright.problem import Problem
 from shardwright.request import Budget, MeshShape
-from shardwright.request.machine import AXES
+from shardwright.request.mesh import AXES
 from shardwright.search import LocalSearch, Outcome, Watch
 from shardwright.space.state import Entry, State
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright._progress import search_bar
-from shardwright.asking import ask_along, whom_to_ask
+from shardwright.choose import ask_along, whom_to_ask
 from shardwright.devices import Device
 from shardwright.front import Front, Point
 from shardwright.frontend.calls import Donate, Names

@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardwright._progress import search_bar
-from shardwright.asking import candidate, settle, whom_to_ask
+from shardwright.choose import (
+    FEW_COMPILED,
+    FEW_EXPLICIT,
+    by_compiler,
+    by_shardy,
+    candidate,
+    close_to_best,
+    settle,
+    whom_to_ask,
+)
 from shardwright.devices import Device
 from shardwright.frontend.calls import Donate, Names
 from shardwright.frontend.own_shardings import KEEP
@@ -16,7 +25,6 @@ from shardwright.meshes import search_meshes
 from shardwright.plan import Plan
 from shardwright.problem import Problem
 from shardwright.request import Budget, MeshLike, PinLike
-from shardwright.rerank import FEW_COMPILED, FEW_EXPLICIT, by_compiler, by_shardy, close_to_best
 from shardwright.space.state import State
 
 

@@ -20,7 +20,7 @@ from shardwright.plan.clashes import check_specs
 from shardwright.plan.facts import Decided, MeshChoice
 from shardwright.price import Cost, CostModel, Places
 from shardwright.request import Budget, MeshLike, MeshShape, PinLike, Pins
-from shardwright.request.machine import Machine, find_machine
+from shardwright.request.mesh import Machine, find_machine
 from shardwright.search import Keepers, Kept, LocalSearch, Outcome, Search, Watch, find_keepers, find_state
 from shardwright.space import Decisions, describe, implied_decisions, resolve
 from shardwright.space.pinned import as_decisions, decided, replicated

@@ -12,8 +12,8 @@ from jax.sharding import AbstractMesh
 
 from shardwright.analysis import Analysis, analyse_program
 from shardwright.frontend.calls import Donate, Names, by_position
+from shardwright.frontend.names import leaf_paths
 from shardwright.frontend.own_shardings import KEEP, check_mode
-from shardwright.frontend.paths import leaf_paths
 from shardwright.frontend.trace import Lowering, lower, read, resized
 from shardwright.ir.build import ReadModule
 from shardwright.ir.loops import TripCounts

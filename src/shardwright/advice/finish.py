@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 
 from shardwright.advice.draft import Draft
 from shardwright.ir.program import Loop, Op, Program, Region, Value
@@ -46,18 +45,6 @@ class ChangedPlaces(Places):
         return self._known_pairs.get(value, ())
 
 
-@dataclass(frozen=True)
-class _ChangedProgram(Program):
-    """A program whose classes of shapes are those of the program that it was made from, and a few more."""
-
-    known_classes: Mapping[int, int] = field(default_factory=dict)
-
-    @cached_property
-    def shape_classes(self) -> Mapping[int, int]:
-        """As they are known."""
-        return self.known_classes
-
-
 class _Finish:
     """Finds what is needed, then writes it down in order under new numbers."""
 
@@ -76,7 +63,7 @@ class _Finish:
         draft, old = self.draft, self.draft.program
         self._find_needed()
         self._region(0, -1)
-        program = _ChangedProgram(
+        program = Program(
             old.name,
             tuple(self.values),
             tuple(self.ops),
@@ -86,7 +73,7 @@ class _Finish:
             old.unused_arguments,
             old.results,
             old.own_mesh,
-            known_classes={**old.shape_classes, **draft.classes},
+            told_shape_classes={**old.shape_classes, **draft.classes},
         )
         pairs = {new: found for new, v in enumerate(self.value_origin) if (found := draft.pairs(v))}
         return ChangedPlaces(

@@ -20,7 +20,7 @@ from shardwright.apply.specs import named, write_boundary
 from shardwright.apply.split_functions import place_functions, whole_functions
 from shardwright.apply.split_kernels import place_kernels, whole_kernels
 from shardwright.errors import PlanError, TraceError
-from shardwright.frontend.memory import put_on_host
+from shardwright.frontend.leaves import put_on_host
 from shardwright.frontend.own_shardings import KEEP
 from shardwright.frontend.trace import Lowering, bare, lower, read
 from shardwright.ir.build import ReadModule

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from shardwright import _jax
 from shardwright.apply.annotate import sharding_attribute
-from shardwright.frontend.module_names import ALIAS, attributes_of
+from shardwright.frontend.names import ALIAS, attributes_of
 from shardwright.ir.build import main_of
 from shardwright.ir.given import mesh_symbol
 from shardwright.ir.memory import MEMORY_KIND

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from shardwright.cli.output import put
 from shardwright.devices import PRESETS
 from shardwright.models import MODELS, Model
-from shardwright.request.machine import AXES
+from shardwright.request.mesh import AXES
 from shardwright.space import TACTICS
 
 SHELLS = ("bash", "zsh", "fish")

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 
 from shardwright.devices.targets import is_target
 from shardwright.errors import MeshError, PinError, TargetError, nearest
-from shardwright.request.machine import AXES, find_machine
+from shardwright.request.mesh import AXES, find_machine
 from shardwright.space import TACTICS
 
 _SPECS = ("P", "PartitionSpec")

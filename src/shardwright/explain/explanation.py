@@ -21,7 +21,7 @@ from shardwright.explain.moves import Moved, moved_at, moved_by_argument
 from shardwright.explain.reasons import Dimension, dimension_reasons, keeper_of
 from shardwright.explain.source_lines import OpKind, find_lines, ops_at
 from shardwright.explain.uneven_sizes import Padded, Uneven, find_uneven, padded_tensors
-from shardwright.frontend.paths import leaf_paths, parameter_names
+from shardwright.frontend.names import leaf_paths, parameter_names
 from shardwright.ir.program import Argument
 from shardwright.plan.facts import ARGUMENT, REGION, OwnSharding, cost_without
 from shardwright.plan.words import plain

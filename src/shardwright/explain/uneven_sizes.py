@@ -105,7 +105,7 @@ def _larger(
     cost: Cost | None = None
     sharding = plan.partitioned.values[argument.value]
     if group in plan.partitioned.places.uniform:
-        loose = _Loose(plan.partitioned.places, group)
+        loose = plan.partitioned.places.loosened(group)
         kept = kept_by(argument.value, state.whole)
         groups, pairs = loose.of_value[argument.value], loose.pairs(argument.value)
         sharding = shard_value(value.shape, groups, pairs, kept, mesh, state.lists, loose.padded(argument.value))
@@ -132,22 +132,9 @@ def _larger(
     )
 
 
-class _Loose(Places):
-    """Places of which one group may be split unevenly in arguments and results, too."""
-
-    def __init__(self, places: Places, group: int) -> None:
-        super().__init__(places.analysis)
-        self.group = group
-
-    def padded(self, value: int) -> tuple[int, ...]:
-        """The groups of a value that may be split unevenly."""
-        own = (self.group,) if self.group in self.of_value[value] and self.group in self.uniform else ()
-        return tuple(dict.fromkeys((*super().padded(value), *own)))
-
-
-def _cost(plan: Plan, loose: _Loose, state: State) -> Cost:
+def _cost(plan: Plan, loose: Places, state: State) -> Cost:
     """What a state costs with one group padded everywhere; what tells is remembered with the plan."""
-    key = ("uneven", loose.group)
+    key = ("uneven", loose.loose)
     if key not in plan.worked_out:
         with collector_paused():
             whole = plan.partitioned.state.whole

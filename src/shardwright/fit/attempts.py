@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from shardwright.analysis.present import human_bytes
-from shardwright.asking import asked
+from shardwright.choose import FEW_EXPLICIT, asked, by_shardy, close_to_best
 from shardwright.compiler.margins import Margin
 from shardwright.errors import DeviceError, PinError, TraceError
 from shardwright.fit.dimension import Dimension
@@ -18,7 +18,6 @@ from shardwright.price import CostModel
 from shardwright.price.estimate import margin_of
 from shardwright.problem import Problem
 from shardwright.request import Budget, MeshShape
-from shardwright.rerank import FEW_EXPLICIT, by_shardy, close_to_best
 from shardwright.search import Outcome
 from shardwright.space.state import State
 from shardwright.traced import Traced

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwright._progress import note_bar
 from shardwright.analysis.present import human_bytes
-from shardwright.asking import MOST_ASKED, whom_to_ask
+from shardwright.choose import MOST_ASKED, whom_to_ask
 from shardwright.devices import Device
 from shardwright.devices.targets import parse_target
 from shardwright.errors import DeviceError, InfeasibleError, MeshError, PinError, PlanError
@@ -23,7 +23,7 @@ from shardwright.meshes import best_mesh
 from shardwright.plan import Plan
 from shardwright.problem import Problem
 from shardwright.request import Budget, MeshLike, MeshShape, PinLike, check_count
-from shardwright.request.machine import shapes
+from shardwright.request.mesh import shapes
 
 _MOST_NUMBERS_ASKED = 2
 """Numbers of devices that the compiler is asked about, at most."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from shardwright.asking import judged_plan
+from shardwright.choose import judged_plan
 from shardwright.fit.attempts import Attempts
 from shardwright.fit.found import COMPILED, Tried
 from shardwright.fit.largest import largest

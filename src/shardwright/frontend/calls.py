@@ -16,8 +16,8 @@ import jax
 from shardwright import _jax
 from shardwright.errors import PlanError, TraceError, nearest
 from shardwright.frontend.in_place import Updating
-from shardwright.frontend.paths import function_name, parameter_names
-from shardwright.frontend.static import Sealed, opened
+from shardwright.frontend.leaves import Sealed, opened
+from shardwright.frontend.names import function_name, parameter_names
 
 Donate = Sequence[int | str] | int | str
 """Arguments whose buffers may be reused, by position or by name."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from shardwright.frontend.paths import function_name, join
+from shardwright.frontend.names import function_name, join
 
 
 class Updating:

@@ -19,8 +19,8 @@ from jax import export
 
 from shardwright import _jax
 from shardwright.errors import ModuleError, ShardwrightError
-from shardwright.frontend.memory import host_sharding, memory_kind_of, put_on_host
-from shardwright.frontend.module_names import ALIAS, argument_names, attributes_of, result_names
+from shardwright.frontend.leaves import host_sharding, memory_kind_of, put_on_host
+from shardwright.frontend.names import ALIAS, argument_names, attributes_of, result_names
 from shardwright.frontend.parse import parse_file
 from shardwright.ir.build import main_of, read_module
 from shardwright.ir.classes import text_attribute

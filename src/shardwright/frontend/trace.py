@@ -17,10 +17,10 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from shardwright import _jax
 from shardwright.devices.find import default_backend
 from shardwright.errors import PlanWarning, TraceError
-from shardwright.frontend import calls, in_place, once, opened, own_shardings, stablehlo, static
+from shardwright.frontend import calls, in_place, leaves, once, own_shardings, stablehlo
 from shardwright.frontend.calls import Donate, Names, by_position
-from shardwright.frontend.memory import host_sharding, kind_on_host, memory_kind_of
-from shardwright.frontend.paths import function_name, join, leaf_paths, parameter_names
+from shardwright.frontend.leaves import host_sharding, kind_on_host, memory_kind_of
+from shardwright.frontend.names import function_name, join, leaf_paths, parameter_names
 from shardwright.ir.build import ReadModule, read_module
 from shardwright.ir.loops import TripCounts
 from shardwright.ir.memory import PINNED
@@ -30,7 +30,7 @@ from shardwright.ir.user_rules import check_targets
 # Not every supported JAX annotates the constructor.
 _shape_of: Callable[..., Any] = jax.ShapeDtypeStruct
 
-_OURS = (__file__, *(str(each.__file__) for each in (_jax, calls, in_place, opened, own_shardings, stablehlo, static)))
+_OURS = (__file__, *(str(each.__file__) for each in (_jax, calls, in_place, leaves, own_shardings, stablehlo)))
 """Files whose frames, and all outside them, are not the user's."""
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 _ANOTHER_PLATFORM = "is different from the lowering platform"
@@ -170,7 +170,7 @@ def lower(
     if platform is not None and platform not in PLATFORMS:
         raise TraceError(f"there is no platform {platform!r}; choose one of {', '.join(PLATFORMS)}.")
     here = default_backend()
-    fn, args = static.sealed(fn, tuple(args))
+    fn, args = leaves.sealed(fn, tuple(args))
     names = parameter_names(fn, len(args))
     inside = nullcontext() if ambient is None else jax.sharding.use_abstract_mesh(ambient)
     shapes = tuple(_shapes(name, arg) for name, arg in zip(names, args, strict=True))
@@ -179,7 +179,7 @@ def lower(
     changed: list[Any] = []
     try:
         dropped = constraints == own_shardings.DROP
-        replaced = _jax.regions_replaced(opened.on_blocks) if dropped else nullcontext()
+        replaced = _jax.regions_replaced(own_shardings.on_blocks) if dropped else nullcontext()
         with inside, replaced, _jax.cudnn_assumed(platform or here):
             jitted = jax.jit(in_place.watched(fn, changed), **jit_options)
             traced = jitted.trace(*bare(shapes, sharded=explicit))

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from shardwright.analysis import analyse_program
 from shardwright.apply import Lowered, Sharded, calls_python, lower_annotated
 from shardwright.frontend.calls import as_step
-from shardwright.frontend.paths import function_name
+from shardwright.frontend.names import function_name
 from shardwright.frontend.trace import lowering_platform
 from shardwright.ir.build import ReadModule
 from shardwright.plan.placement import check_mesh

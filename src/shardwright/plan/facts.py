@@ -15,7 +15,7 @@ from shardwright.ir.kinds import CONSTRAINT, MANUAL
 from shardwright.ir.program import Program, Source
 from shardwright.price import Cost, CostModel
 from shardwright.search import Kept, LocalSearch
-from shardwright.search.space import NO_KEEPERS
+from shardwright.search.game import NO_KEEPERS
 from shardwright.space.state import State
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from shardwright._files import write_whole
 from shardwright._version import __version__
 from shardwright.devices import PRESETS, Device, KernelCosts, Link, find_device
 from shardwright.errors import DeviceError, PlanError
+from shardwright.frontend.names import function_name
 from shardwright.frontend.own_shardings import DROP, KEEP
-from shardwright.frontend.paths import function_name
 from shardwright.ir.program import Program
 from shardwright.plan import schema
 from shardwright.space import Decision, Whole

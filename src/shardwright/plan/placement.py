@@ -12,8 +12,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardwright.devices import slice_shares
 from shardwright.errors import MeshError, PlanError, nearest
-from shardwright.frontend.paths import leaf_paths, parameter_names
-from shardwright.frontend.static import Sealed, opened
+from shardwright.frontend.leaves import Sealed, opened
+from shardwright.frontend.names import leaf_paths, parameter_names
 from shardwright.request import MeshShape
 from shardwright.space.decisions import path_matches
 

@@ -31,9 +31,8 @@ from shardwright.devices.find import default_backend
 from shardwright.errors import PlanError
 from shardwright.frontend.calls import positional_call
 from shardwright.frontend.in_place import Updating
-from shardwright.frontend.memory import memory_kind_of
-from shardwright.frontend.paths import function_name, leaf_paths, parameter_names
-from shardwright.frontend.static import opened
+from shardwright.frontend.leaves import memory_kind_of, opened
+from shardwright.frontend.names import function_name, leaf_paths, parameter_names
 from shardwright.frontend.trace import lowering_platform
 from shardwright.plan.execution import jit_plan, sharded_function
 from shardwright.plan.facts import (

@@ -45,7 +45,7 @@ _RELUCTANCE = 100.0
 """How much dearer it counts to move an operand where a compiler is left to itself."""
 
 
-class Problem(NamedTuple):
+class OpProblem(NamedTuple):
     """All that an op's assignment depends on; equal problems have equal answers.
 
     ``shape_class`` and ``outlook`` are those of the program (``Program.shape_classes``, ``Program.outlooks``).
@@ -85,7 +85,7 @@ class Assignment(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """From a sharding, and partial sums, to another; the rest is of the ``Outlook``, or of an operand's type."""
+    """A move from a sharding, and partial sums, to another; the rest is of the ``Outlook``, or of an operand's type."""
 
     have: Sharding
     partial: tuple[int, ...]
@@ -97,27 +97,6 @@ class _Change(NamedTuple):
     addends: int = 1
 
 
-class _Weighed(NamedTuple):
-    """What each of the ways takes, with the moves before and after it, and what was chosen of them by its number."""
-
-    seconds: NDArray[np.float64]
-    assignments: dict[int, Assignment]
-
-
-class _Kind:
-    """Ops of one shape class and outlook: what moving their tensors takes in each of the ways, and what was chosen.
-
-    ``moved`` are seconds by the number of a tensor, its sharding outside the op and how it lies in it.
-    """
-
-    def __init__(self, ways: Ways, moved: dict[tuple[int, Sharding], dict[Lie, float]]) -> None:
-        self.ways, self.moved = ways, moved
-        self.vectors: dict[tuple[int, Sharding], NDArray[np.float64]] = {}
-        """The same over the ways, by the number of a tensor and its sharding outside the op."""
-        self.weighed: dict[tuple[object, ...], _Weighed] = {}
-        """By how the operands lie and the results must, and which operands are free."""
-
-
 class Assigner:
     """Chooses how ops run on a mesh. What was worked out once, for a class of ops or for a tensor, is remembered.
 
@@ -126,37 +105,26 @@ class Assigner:
 
     def __init__(self, mesh: MeshShape, prices: Prices, *, as_they_lie: bool = False) -> None:
         self.mesh, self.prices = mesh, prices
-        self._reluctance = _RELUCTANCE if as_they_lie else 1.0
+        self._moves = _Moves(mesh, prices, _RELUCTANCE if as_they_lie else 1.0)
         self._all_ways: dict[tuple[int, Outlook], _Kind | None] = {}
         self._some_ways: dict[tuple[int, Outlook, Allowed], _Kind] = {}
         self._each_way: dict[tuple[int, tuple[int, ...]], Way] = {}
-        self._moved: dict[tuple[int, Outlook], dict[tuple[int, Sharding], dict[Lie, float]]] = {}
-        self._lines = Memo(partial(_line, mesh, Memo(partial(_sample_seconds, prices))))
-        self._moves = Memo(partial(_moves_and_seconds, mesh, prices))
+        self._moved: dict[tuple[int, Outlook], _Moved] = {}
 
-    def assign(self, op: Op, problem: Problem, shapes: Sequence[Shape]) -> Assignment:
+    def assign(self, op: Op, problem: OpProblem, shapes: Sequence[Shape]) -> Assignment:
         """The cheapest way to run an op; ``shapes`` are shape and type of its operands, then results.
 
         The same assignment is the same object, which stays as long as the assigner does.
         """
         kind = self._kind(op, problem, shapes)
-        around = (problem.operands, problem.results, problem.free)
-        weighed = kind.weighed.get(around)
-        if weighed is None:
-            weighed = kind.weighed[around] = _Weighed(self._weigh(kind, problem), {})
+        weighed = kind.weighed[problem.operands, problem.results, problem.free]
         seconds, allowed = weighed.seconds, kind.ways.among[problem.candidates]
         # No axis at all is the first of the ways: of equals, the one that splits least.
         number = int(seconds.argmin()) if allowed is None else int(allowed[seconds[allowed].argmin()])
-        known = weighed.assignments.get(number)
-        if known is None:
-            known = self._assignment(kind.ways, number, problem, float(seconds[number]))
-            weighed.assignments[number] = known
-        return known
+        return weighed.assignments[number]
 
-    # The ways to run an op.
-
-    def _kind(self, op: Op, problem: Problem, shapes: Sequence[Shape]) -> _Kind:
-        """With all ways to run an op, or, on a mesh with so many axes that they are too many, those of the problem."""
+    def _kind(self, op: Op, problem: OpProblem, shapes: Sequence[Shape]) -> _Kind:
+        """The kind of an op, with all ways to run it, or, where axes are so many that these are too many, some."""
         key = (problem.shape_class, problem.outlook)
         if key not in self._all_ways:
             every = frozenset(range(len(op.rule.sizes)))
@@ -171,12 +139,13 @@ class Assigner:
             self._some_ways[longer] = self._make_kind(op, problem.candidates, shapes, problem)
         return self._some_ways[longer]
 
-    def _make_kind(self, op: Op, allowed: Allowed, shapes: Sequence[Shape], problem: Problem) -> _Kind:
+    def _make_kind(self, op: Op, allowed: Allowed, shapes: Sequence[Shape], problem: OpProblem) -> _Kind:
         shape_class, outlook, each, count = problem.shape_class, problem.outlook, self._each_way, len(op.operands)
-        ways = [
-            each.get((shape_class, factors)) or self._way(op, shape_class, factors, shapes)
-            for factors in combinations(op, allowed, self.mesh)
-        ]
+        ways = []
+        for factors in combinations(op, allowed, self.mesh):
+            if (shape_class, factors) not in each:
+                each[shape_class, factors] = make_way(op, factors, shapes, self.mesh, self.prices)
+            ways.append(each[shape_class, factors])
         rounding = [
             self.prices.rounding(dtype) if outlook.rounds and t < count else 1.0 for t, (_, dtype) in enumerate(shapes)
         ]
@@ -185,37 +154,94 @@ class Assigner:
             sum(self.prices.move_seconds(move._replace(sharers=outlook.sharers)) for move in way.own)
             for way in (ways if op.kind in COLLECTIVES else ())
         ]
-        moved = self._moved.setdefault((shape_class, outlook), {})
-        return _Kind(Ways(ways, shapes, len(op.rule.sizes), outlook, rounding, columns, own_seconds), moved)
+        found = Ways(ways, shapes, len(op.rule.sizes), outlook, rounding, columns, own_seconds)
+        vectors = Memo(partial(_vector, self._moves, found, self._moved.setdefault((shape_class, outlook), {})))
+        return _Kind(found, Memo(partial(_weigh, self._moves, found, vectors)))
 
-    def _way(self, op: Op, shape_class: int, factors: tuple[int, ...], shapes: Sequence[Shape]) -> Way:
-        found = self._each_way[shape_class, factors] = make_way(op, factors, shapes, self.mesh, self.prices)
-        return found
 
-    # What each of them takes.
+_Around = tuple[tuple[Sharding, ...], tuple[Sharding, ...], tuple[bool, ...]]
+"""How an op's operands lie and its results must, and which operands are free."""
+_Moved = dict[tuple[int, Sharding], dict[Lie, float]]
+"""Seconds of moving the tensors of an op: by the number of one, its sharding outside the op, and how it lies in it."""
+_Vector = NDArray[np.float64]
+"""Seconds in each of the ways to run an op."""
 
-    def _weigh(self, kind: _Kind, problem: Problem) -> NDArray[np.float64]:
-        """The seconds of every way: its work, and the moves of all tensors."""
-        count, known = len(problem.operands), kind.vectors
-        seconds = kind.ways.work
-        for t, sharding in enumerate((*problem.operands, *problem.results)):
-            if t >= count or not problem.free[t]:
-                moved = known.get((t, sharding))
-                if moved is None:
-                    moved = known[t, sharding] = self._moving_seconds(kind, t, count, sharding)
-                seconds = seconds + moved
-        return seconds.round(_DECIMALS)  # or equals would differ by how they were added up
 
-    def _moving_seconds(self, kind: _Kind, t: int, count: int, sharding: Sharding) -> NDArray[np.float64]:
-        """The seconds, in each of the ways, of moving a tensor that lies, or must lie, so outside of the op."""
-        ways, known = kind.ways, kind.moved.setdefault((t, sharding), {})
-        first, like = ways.distinct[t]
-        for lie, number in first.items():
-            if lie not in known:
-                known[lie] = self._moving_seconds_in(ways, ways.ways[number], t, count, sharding)
-        return np.array([known[lie] for lie in first])[like]
+class _Weighed(NamedTuple):
+    """What each of the ways takes, with the moves before and after it, and the assignment that each is."""
 
-    def _moving_seconds_in(self, ways: Ways, way: Way, t: int, count: int, sharding: Sharding) -> float:
+    seconds: _Vector
+    assignments: Memo[int, Assignment]
+
+
+class _Kind(NamedTuple):
+    """Ops of one shape class and outlook: the ways to run them, weighed by how their tensors lie outside of them."""
+
+    ways: Ways
+    weighed: Memo[_Around, _Weighed]
+
+
+def _weigh(moves: _Moves, ways: Ways, vectors: Memo[tuple[int, Sharding], _Vector], around: _Around) -> _Weighed:
+    """The seconds of every way: its work, and the moves of all tensors."""
+    operands, results, free = around
+    count, seconds = len(operands), ways.work
+    for t, sharding in enumerate((*operands, *results)):
+        if t >= count or not free[t]:
+            seconds = seconds + vectors[t, sharding]
+    seconds = seconds.round(_DECIMALS)  # or equals would differ by how they were added up
+    return _Weighed(seconds, Memo(partial(_assignment, moves, ways, seconds, around)))
+
+
+def _vector(moves: _Moves, ways: Ways, moved: _Moved, tensor: tuple[int, Sharding]) -> _Vector:
+    """The seconds of moving a tensor that lies, or must lie, so outside of the op."""
+    t, sharding = tensor
+    first, like = ways.distinct[t]
+    known = moved.setdefault(tensor, {})
+    for lie, number in first.items():
+        if lie not in known:
+            known[lie] = moves.seconds(ways, ways.ways[number], t, sharding)
+    return np.array([known[lie] for lie in first])[like]
+
+
+def _assignment(moves: _Moves, ways: Ways, seconds: _Vector, around: _Around, number: int) -> Assignment:
+    way, count = ways.ways[number], len(around[0])
+    found = list(moves.around(ways, way, around))
+    all_moves = tuple([moves for moves, _ in found])
+    after_seconds = sum([seconds for _, seconds in found[count:]])
+    own = tuple([move._replace(sharers=ways.outlook.sharers) for move in way.own])
+    if own:
+        after_seconds += ways.own_seconds[number]
+    loop_seconds = 0.0
+    if way.partial and ways.outlook.product:
+        loop_seconds = sum([moves.loop_seconds(ways, way, count + k, want) for k, want in enumerate(around[1])])
+    return Assignment(
+        way.factors,
+        way.operands,
+        way.results,
+        way.partial,
+        all_moves[:count],
+        all_moves[count:],
+        after_seconds,
+        loop_seconds,
+        float(seconds[number]),
+        own,
+    )
+
+
+class _Moves:
+    """What brings the tensors of ops to where these want them, and their results to where they must be.
+
+    ``reluctance`` is how much dearer it counts to move an operand.
+    """
+
+    def __init__(self, mesh: MeshShape, prices: Prices, reluctance: float) -> None:
+        self.mesh, self.prices, self.reluctance = mesh, prices, reluctance
+        self._lines = Memo(partial(_line, mesh, Memo(partial(_sample_seconds, prices))))
+        self._moves = Memo(partial(_moves_and_seconds, mesh, prices))
+
+    def seconds(self, ways: Ways, way: Way, t: int, sharding: Sharding) -> float:
+        """The seconds of moving a tensor that lies, or must lie, so outside of the op."""
+        count = len(way.operands)
         change = (
             _before(sharding, way.operands[t], ways.rounding[t])
             if t < count
@@ -226,13 +252,11 @@ class Assigner:
         start, slope = self._lines[change]
         seconds = start + slope * self._size(ways, t, change)
         if t < count:
-            seconds *= self._reluctance
-        if t >= count and ways.outlook.product:
-            seconds += self._loop_seconds(ways, t, way, sharding)
-        return seconds
+            return seconds * self.reluctance
+        return seconds + self.loop_seconds(ways, way, t, sharding) if ways.outlook.product else seconds
 
-    def _loop_seconds(self, ways: Ways, t: int, way: Way, want: Sharding) -> float:
-        """Of making a product a loop, which is done if all of its partial sums are scattered along new dimensions."""
+    def loop_seconds(self, ways: Ways, way: Way, t: int, want: Sharding) -> float:
+        """The seconds of making a product a loop, as is done if its partial sums are scattered along new dimensions."""
         have = way.results[t - len(way.operands)]
         onto = {axis for axes, wanted in zip(have, want, strict=True) if not axes for axis in wanted}
         if not way.partial or not onto.issuperset(way.partial):
@@ -243,6 +267,23 @@ class Assigner:
             part[column] *= size / self.mesh.ways(held or wanted)
         local = local_bytes(ways.sizes[t], have, self.mesh)
         return self.prices.loop_seconds(local, way.work_seconds, whole, part)
+
+    def around(self, ways: Ways, way: Way, around: _Around) -> Iterator[tuple[tuple[Move, ...], float]]:
+        """The moves of each operand, then of each result, and their seconds."""
+        operands, results, all_free = around
+        count = len(operands)
+        for t, (have, want, free) in enumerate(zip(operands, way.operands, all_free, strict=True)):
+            if free or have == want:
+                yield _NOTHING
+            else:
+                change = _before(have, want, ways.rounding[t])
+                yield self._moves[self._size(ways, t, change), change]
+        for k, (have, want) in enumerate(zip(way.results, results, strict=True)):
+            if have == want and not way.partial:
+                yield _NOTHING
+            else:
+                change = self._after(way, ways.outlook, k, want)
+                yield self._moves[self._size(ways, count + k, change), change]
 
     def _after(self, way: Way, outlook: Outlook, result: int, want: Sharding) -> _Change:
         have, whole = way.results[result], outlook.reduces_whole
@@ -255,50 +296,6 @@ class Assigner:
     def _size(self, ways: Ways, t: int, change: _Change) -> float:
         """Bytes of a tensor that is moved, padded as it is before or after."""
         return ways.sizes[t] * moved_padding(ways.shapes[t], change.have, change.want, self.mesh)
-
-    # The one that was chosen.
-
-    def _assignment(self, ways: Ways, number: int, problem: Problem, seconds: float) -> Assignment:
-        way, count = ways.ways[number], len(problem.operands)
-        found = list(self._around(way, problem, ways))
-        moves = tuple([moves for moves, _ in found])
-        after_seconds = sum([seconds for _, seconds in found[count:]])
-        own = tuple([move._replace(sharers=ways.outlook.sharers) for move in way.own])
-        if own:
-            after_seconds += ways.own_seconds[number]
-        loop_seconds = sum(
-            [self._loop_seconds(ways, count + k, way, want) for k, want in enumerate(problem.results)]
-            if way.partial and ways.outlook.product
-            else []
-        )
-        return Assignment(
-            way.factors,
-            way.operands,
-            way.results,
-            way.partial,
-            moves[:count],
-            moves[count:],
-            after_seconds,
-            loop_seconds,
-            seconds,
-            own,
-        )
-
-    def _around(self, way: Way, problem: Problem, ways: Ways) -> Iterator[tuple[tuple[Move, ...], float]]:
-        """The moves of each operand, then of each result, and their seconds."""
-        count = len(problem.operands)
-        for t, (have, want, free) in enumerate(zip(problem.operands, way.operands, problem.free, strict=True)):
-            if free or have == want:
-                yield _NOTHING
-            else:
-                change = _before(have, want, ways.rounding[t])
-                yield self._moves[self._size(ways, t, change), change]
-        for k, (have, want) in enumerate(zip(way.results, problem.results, strict=True)):
-            if have == want and not way.partial:
-                yield _NOTHING
-            else:
-                change = self._after(way, ways.outlook, k, want)
-                yield self._moves[self._size(ways, count + k, change), change]
 
 
 _NOTHING: tuple[tuple[Move, ...], float] = ((), 0.0)
@@ -317,7 +314,7 @@ def _line(mesh: MeshShape, samples: Memo[tuple[Move, int], float], change: _Chan
 
 
 def _sample_seconds(prices: Prices, move_and_times: tuple[Move, int]) -> float:
-    """Of a move of so many times its bytes. A tensor of one size lies in few ways: most have been asked before."""
+    """The seconds of a move of so many times its bytes; a tensor of one size lies in few ways, so few are asked for."""
     move, times = move_and_times
     return prices.move_seconds(move._replace(bytes=times * move.bytes))
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from shardwright._memo import Memo, Numbers
 from shardwright.devices import Device
 from shardwright.ir.outlook import Outlook
-from shardwright.price.assign import Assigner, Assignment, Problem
+from shardwright.price.assign import Assigner, Assignment, OpProblem
 from shardwright.price.buffers import Form
 from shardwright.price.collectives import ALL_REDUCE
 from shardwright.price.compute import (
@@ -52,7 +52,7 @@ class View(NamedTuple):
     fixed: Sequence[Sharding] | None = None
 
     def of_shardings(self, shardings: Sequence[Sharding]) -> View:
-        """With shardings in place of what the state gives, one for each class of values."""
+        """The view with shardings in place of what the state gives, one for each class of values."""
         return self._replace(groups=[_EVERY_GROUP] * len(self.lists), fixed=shardings)
 
 
@@ -176,7 +176,7 @@ class OpWork(NamedTuple):
 
 
 WorkBySplit = dict[tuple[int, tuple[int, ...]], OpWork]
-"""By an op's signature and into how many parts each of its factors is split."""
+"""The work of ops by their signature and into how many parts each of their factors is split."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -261,7 +261,7 @@ class OpPrices:
         return found
 
     def _price(self, op_class: int, view: View) -> OpPrice:
-        """By the shardings of its values and the factors it may split, in which states that differ may agree."""
+        """The price by the shardings of an op's values and the factors it may split, in which many states agree."""
         c, number = self.classes.ops.keys[op_class], self.tensors.number
         allowed = self._choices[op_class].number(view.groups)
         a = self._runs[op_class][
@@ -334,7 +334,7 @@ def _assign(
     count = len(c.operands)
     allowed, shardings = every_allowed[key[0]], tuple([every_sharding[n] for n in key[1:]])
     shape_class = classes.program.shape_classes[c.signature]
-    problem = Problem(shape_class, c.outlook, shardings[:count], shardings[count:], c.free, allowed)
+    problem = OpProblem(shape_class, c.outlook, shardings[:count], shardings[count:], c.free, allowed)
     shapes = [(values[v].shape, values[v].dtype) for v in (*c.operands, *c.results)]
     return assigner.assign(classes.op(op_class), problem, shapes)
 
@@ -367,7 +367,7 @@ class KernelWorks:
         self._works = [Memo(partial(_kernel_work, found, slots)) for found in self._of_kernel]
 
     def works(self, kernel_class: int) -> bool:
-        """Whether there is anything to do."""
+        """Whether kernels of a class have anything to do."""
         return bool(self._of_kernel[kernel_class])
 
     def of(self, kernel_class: int, view: View) -> KernelWork:

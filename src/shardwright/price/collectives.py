@@ -125,7 +125,7 @@ def reduce_partial(
     whole: bool = False,
     addends: int = 1,
 ) -> tuple[Move, ...]:
-    """From partial sums over some axes to a sharding: reduce-scatter onto an axis's new dimension, else all-reduce.
+    """What brings partial sums to a sharding: reduce-scatter onto an axis's new dimension, else all-reduce.
 
     ``sharers`` all-reduces are combined; once it is reduced, the tensor is moved at ``narrowing`` of its bytes.
     ``whole``: the compiler is known to reduce the op's sums whole, which moves twice as much as scattering them.
@@ -257,7 +257,7 @@ def stations(shape: Sequence[int], have: Sharding, want: Sharding, mesh: MeshSha
 
 
 def _moved(now: Sharding, want: Sharding) -> Sharding:
-    """With the axes of one dimension that belong to one other there; those first that are minor, as they move alone."""
+    """The sharding once the axes of one dimension that belong to one other are there; minor ones go first, alone."""
     place = {axis: d for d, axes in enumerate(want) for axis in axes}
     moves: dict[tuple[int, int], list[int]] = {}
     for d, axes in enumerate(now):

@@ -117,7 +117,7 @@ class CostModel:
         """Whether anything lies in the host's memory."""
 
     def _start(self) -> None:
-        """In the state without decisions."""
+        """Begin with the state without decisions."""
         self._kept_rows = 0
         self._view = self.view(((),) * len(self.mesh.sizes))
         self._parts = [family.add_up(self._view) for family in self.families]

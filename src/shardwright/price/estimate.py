@@ -110,9 +110,9 @@ class Estimate:
     host_limit_bytes: int | None = None
     """What a device has of its host's memory; None where it is not known."""
     transfer_seconds: float = 0.0
-    """Of all moves between the memories of host and device."""
+    """The seconds of all moves between the memories of host and device."""
     exposed_transfer_seconds: float = 0.0
-    """Of those that no compute hides: they are part of the step."""
+    """The seconds of those that no compute hides: they are part of the step."""
     transfers: tuple[TransferCost, ...] = ()
     alive_on_host: tuple[Alive, ...] = ()
 
@@ -167,7 +167,7 @@ def human_seconds(seconds: float) -> str:
 
 
 def headline(estimate: Estimate) -> str:
-    """Whether it fits, how long a step takes and what of."""
+    """One line: whether a plan fits, how long a step takes and what of."""
     fits = "fits" if estimate.fits else "does not fit"
     return (
         f"{fits}: {human_bytes(estimate.peak_bytes)} of {human_bytes(estimate.limit_bytes)} on each device; "

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from shardwright.ir.kinds import MANUAL
 from shardwright.ir.program import Op, Program, Source, Value
-from shardwright.price.assign import Assigner, Assignment, Problem
+from shardwright.price.assign import Assigner, Assignment, OpProblem
 from shardwright.price.collectives import Move, reshard
 from shardwright.price.shardings import Bounds, Places, bounds_of, shard_values
 from shardwright.price.uneven import moved_padding, padding
@@ -132,7 +132,7 @@ def partition_values(
     on_list = [frozenset(entry.group for entry in entries if isinstance(entry, Entry)) for entries in state.lists]
     free = program.free.tolist()
     allowed: dict[tuple[int, tuple[int, ...], Bounds], tuple[tuple[int, ...], ...]] = {}
-    known: dict[Problem, Assignment] = {}
+    known: dict[OpProblem, Assignment] = {}
     assignments: list[Assignment | None] = []
     for o, op in enumerate(program.ops):
         if not op.rule.tensors or o in known_of_op:
@@ -146,7 +146,7 @@ def partition_values(
                 for axis, found, size in zip(mesh.names, on_list, mesh.sizes, strict=True)
             )
             choice = allowed[op.signature, groups, bounds] = spread(op.rule, own, mesh.sizes)
-        problem = Problem(
+        problem = OpProblem(
             program.shape_classes[op.signature],
             program.outlooks[o],
             tuple([values[v] for v in op.operands]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from copy import copy
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,7 +27,12 @@ class Pair(NamedTuple):
 
 
 class Places:
-    """Which group each dimension of a value or factor of an op belongs to, and how its conflicts are decided."""
+    """Which group each dimension of a value or factor of an op belongs to, and how its conflicts are decided.
+
+    ``loose`` is a group that may be split unevenly in arguments and results, too; -1 for none.
+    """
+
+    loose = -1
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
@@ -77,10 +83,21 @@ class Places:
             reached += new
         return frozenset(found)
 
-    @cached_property
+    def loosened(self, group: int) -> Places:
+        """The same places, but for one group that may be split unevenly in arguments and results, too."""
+        found = copy(self)
+        found.loose = group
+        return found
+
+    @property
     def padded_groups(self) -> frozenset[int]:
         """Groups of which some value may be split unevenly."""
-        return frozenset(g for v in range(len(self.of_value)) for g in self.padded(v))
+        return self._padded_inside | ({self.loose} & self.uniform)
+
+    @cached_property
+    def _padded_inside(self) -> frozenset[int]:
+        inside = (groups for v, groups in enumerate(self.of_value) if v not in self._exact)
+        return frozenset(g for groups in inside for g in groups) & self.uniform
 
     def pairs(self, value: int) -> tuple[Pair, ...]:
         """The conflicts of a value."""
@@ -88,9 +105,8 @@ class Places:
 
     def padded(self, value: int) -> tuple[int, ...]:
         """The groups of a value that may be split unevenly."""
-        if value in self._exact:
-            return ()
-        return tuple(g for g in self.of_value[value] if g in self.uniform)
+        exact = value in self._exact
+        return tuple(g for g in self.of_value[value] if g in self.uniform and (not exact or g == self.loose))
 
 
 class Fixed(NamedTuple):
@@ -144,7 +160,7 @@ def bounds_of(program: Program, op: Op) -> Bounds:
 
 
 def winner(places: Iterable[int], pairs: Iterable[Pair], sides: tuple[int, ...]) -> int:
-    """Of several places of one colour, the one that every conflict's side points to; else the first."""
+    """The one of several places of one colour that every conflict's side points to; else the first."""
     left = list(places)
     losers = {
         pair.sides[1 - (sides[pair.conflict] if 0 <= pair.conflict < len(sides) else 0)]

@@ -27,11 +27,9 @@ def with_shortcuts(program: Program) -> Program:
         op, value = ops[o], program.values[ops[o].results[0]]
         number = -1 - numbers.setdefault((value.shape, value.dtype), len(numbers))
         ops[o] = Op("constant", (), op.results, _NOTHING, op.region, op.source, number)
-    short = replace(program, ops=tuple(ops))
     # What was decided for the program as it is written stands.
-    short.__dict__["outlooks"] = program.outlooks
-    short.__dict__["shape_classes"] = {**program.shape_classes, **{-1 - n: -1 - n for n in numbers.values()}}
-    return short
+    classes = {**program.shape_classes, **{-1 - n: -1 - n for n in numbers.values()}}
+    return replace(program, ops=tuple(ops), told_outlooks=program.outlooks, told_shape_classes=classes)
 
 
 def _find_pieces(program: Program) -> dict[int, int]:

@@ -232,7 +232,7 @@ class Units:
         return self._laid_work(laid, *self._laid_shardings(laid, view))
 
     def laid_span(self, laid: Laid) -> tuple[int, int]:
-        """From when to when the copy of such a value is there."""
+        """The positions from and up to which the copy of such a value is there."""
         at = self.classes.kernels.at
         return at[laid.made], max(at[laid.made], at[laid.used])
 
@@ -326,7 +326,7 @@ class Units:
         return found
 
     def use_span(self, member: int, which: tuple[int, ...]) -> tuple[int, int]:
-        """From when to when a value is there for these of its uses."""
+        """The positions from and up to which a value is there for these of its uses."""
         kernels = self.classes.kernels
         ops = [self.classes.uses[member][1][k][0] for k in which]
         return min(kernels.at[o] for o in ops), max(kernels.last[o] for o in ops)

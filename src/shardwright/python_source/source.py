@@ -15,7 +15,7 @@ from shardwright.apply import spec_text
 from shardwright.errors import PlanError
 from shardwright.frontend.calls import Positional, positional_call
 from shardwright.frontend.in_place import Updating
-from shardwright.frontend.paths import parameter_names
+from shardwright.frontend.names import parameter_names
 from shardwright.price.estimate import headline
 from shardwright.python_source.inside import Constraint, interior_constraints, kernel_comments
 from shardwright.python_source.literals import WIDTH, Literals, Node, node_of

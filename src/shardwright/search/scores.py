@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardwright.price import Cost, CostModel
-from shardwright.search.lists import Lists
-from shardwright.search.order import Order
+from shardwright.search.lists import Lists, Order
 from shardwright.space.state import State
 
 _OVER, _PER_OVER = 0.2, 3.0

@@ -11,12 +11,11 @@ from shardwright.analysis import Analysis
 from shardwright.mcts import search as tree_search
 from shardwright.price import Cost, CostModel
 from shardwright.search.actions import Actions, find_actions
-from shardwright.search.alike import PAYS, Equals, made_alike
+from shardwright.search.game import NO_KEEPERS, Keepers, Space
 from shardwright.search.improve import improve
 from shardwright.search.lists import replaced
 from shardwright.search.scores import BudgetOver, Enough, Found, Milestone, Scores, Watch
-from shardwright.search.simplify import AS_GOOD, SAME, complexity, keeps_parts, simplified
-from shardwright.search.space import NO_KEEPERS, Keepers, Space
+from shardwright.search.simpler import AS_GOOD, PAYS, SAME, Equals, complexity, keeps_parts, made_alike, simplified
 from shardwright.space.pinned import Kept
 from shardwright.space.state import State
 

@@ -2,7 +2,7 @@
 
 from shardwright.request import Decision, Whole
 from shardwright.space.decisions import Decisions, describe, resolve
-from shardwright.space.implied import implied_decisions
+from shardwright.space.pinned import implied_decisions
 from shardwright.space.tactics import TACTICS, expand
 
 __all__ = ["TACTICS", "Decision", "Decisions", "Whole", "describe", "expand", "implied_decisions", "resolve"]

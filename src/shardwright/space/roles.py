@@ -19,9 +19,13 @@ _NEARLY = 0.98
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """Roles of groups and arguments of an analysed program; groups are given by number."""
+    """Roles of groups and arguments of an analysed program; groups are given by number.
+
+    ``named_batch`` is the batch if somebody has said which it is.
+    """
 
     analysis: Analysis
+    named_batch: int | None = None
 
     def groups_of_value(self, value: int) -> tuple[int, ...]:
         """The group of each dimension of a value, -1 where there is none."""
@@ -44,6 +48,8 @@ class Roles:
         that the state carried from step to step lacks, then one that the results have, then the one that the fewest
         arguments have: weights share their dimensions, inputs do not.
         """
+        if self.named_batch is not None:
+            return self.named_batch
         described = self.analysis.descriptions
         attached = [g for g, d in enumerate(described) if d.arguments and d.flops]
         if not attached:

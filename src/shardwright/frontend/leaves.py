@@ -1,8 +1,4 @@
-"""Leaves of arguments that are no arrays, such as a module's activation function: part of the program, not its data.
-
-JAX traces arrays and numbers alone. Sealed, anything else becomes part of a pytree's structure, which JAX takes as it
-is; the function finds it opened again.
-"""
+"""Leaves of arguments that are no arrays, or that lie in the host's memory."""
 
 from __future__ import annotations
 
@@ -13,8 +9,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
-from shardwright.frontend.paths import function_name
+from shardwright.frontend.names import function_name
+from shardwright.ir.memory import is_on_host
 
 
 @jax.tree_util.register_static
@@ -73,3 +71,28 @@ def opened(tree: Any, replace: Callable[[Any], Any] = lambda value: value) -> An
 def is_array(leaf: Any) -> bool:
     """An array or what stands for one."""
     return isinstance(leaf, np.generic) or (hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
+
+
+_ALONE = AbstractMesh((1,), ("device",), axis_types=(AxisType.Auto,))
+"""The mesh of an argument that lies on one device's host, whose shape has no other way to tell."""
+
+
+def memory_kind_of(leaf: Any) -> str | None:
+    """Where an argument lies if that is on the host, as JAX calls it."""
+    return kind_on_host(getattr(leaf, "sharding", None))
+
+
+def kind_on_host(sharding: Any) -> str | None:
+    """The memory kind of a sharding, if that is of the host."""
+    kind: str | None = getattr(sharding, "memory_kind", None)
+    return kind if is_on_host(kind) else None
+
+
+def host_sharding(kind: str) -> NamedSharding:
+    """A sharding that says nothing but where an argument lies."""
+    return NamedSharding(_ALONE, PartitionSpec(), memory_kind=kind)
+
+
+def put_on_host(leaf: Any, kind: str | None) -> Any:
+    """While tracing, a value moved to the host if that is where it lies."""
+    return jax.device_put(leaf, jax.memory.Space.Host) if is_on_host(kind) else leaf
