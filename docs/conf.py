@@ -47,6 +47,7 @@ PAGES = {
         "sharded_programs",
         "kernels",
         "offloading",
+        "compiler",
         "verifying",
         "meshes",
         "memory_and_time",

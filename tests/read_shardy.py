@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from shardwright import _jax
 from shardwright.apply import annotated_module
 from shardwright.apply.annotate import TAG
-from shardwright.ir.outlook import narrowed_by
+from shardwright.ir.move_terms import narrowed_by
 
 
 class Read(NamedTuple):

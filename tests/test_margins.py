@@ -16,8 +16,8 @@ from programs import f32
 from shardwright import choose
 from shardwright.choose import Candidate, settle, target_of, whom_to_ask
 from shardwright.cli import main
+from shardwright.compiler.invoking import RESERVED
 from shardwright.compiler.margins import FORWARD, KINDS, LOOPED, UNROLLED, Margin, margins
-from shardwright.compiler.options import RESERVED
 from shardwright.devices import PRESETS
 from shardwright.devices.device import PLATFORMS
 from shardwright.errors import CompilerMissingError
@@ -314,7 +314,7 @@ def test_verify_judges_by_the_limit_that_was_asked_for():
     assert refused.fits is False and not refused.ok
     assert "40.00 MiB may be taken of a device's 15.75 GiB" in refused.message
     assert plan.compiler_options == {}
-    assert tight.compiler_options == {RESERVED: str(PRESETS[DEVICE].usable_bytes - 40 * MIB)}
+    assert tight.compiler_options == {RESERVED.effect: str(PRESETS[DEVICE].usable_bytes - 40 * MIB)}
 
 
 @needs_tpu

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 import shardwright as sw
+from shardwright.compiler import of
 from shardwright.price.buffers import find_buffers
 from shardwright.price.kernels import find_kernels
 from shardwright.price.layout import row_bytes, stored_bytes
@@ -33,7 +34,7 @@ def f32(*shape: int) -> jax.ShapeDtypeStruct:
 def stored(fn: Callable[..., Any], *args: Any, platform: str = "tpu") -> list[str]:
     """The kinds of the ops whose results are in memory."""
     program = sw.analyse(fn, *args).program
-    kernels = find_kernels(program, platform)
+    kernels = find_kernels(program, of(platform))
     return [op.kind for op in program.ops if any(kernels.stored[v] for v in op.results)]
 
 
@@ -60,7 +61,7 @@ class TestStored:
             return early * 2 + late
 
         program = sw.analyse(fn, f32(64, 64), f32(64, 64)).program
-        kernels = find_kernels(program, "tpu")
+        kernels = find_kernels(program, of("tpu"))
         at = {op.kind: kernels.at[o] for o, op in enumerate(program.ops)}
         assert at["dot_general"] < at["while"] < at["add"]
         assert stored(lambda x, w, v: (x @ w) * 2 + jnp.sin(v), *[f32(64, 64)] * 3) == ["add"]
@@ -96,7 +97,7 @@ class TestStored:
             return (x @ v) * (x @ w)
 
         program = sw.analyse(fn, *(f32(64, 64),) * 3).program
-        kernels = find_kernels(program)
+        kernels = find_kernels(program, of("tpu"))
         dots = [o for o, op in enumerate(program.ops) if op.kind == "dot_general"]
         assert [kernels.stored[program.ops[o].results[0]] for o in dots] == [True, False]
 
@@ -357,7 +358,7 @@ class TestPeak:
         fn, args, options = build("mlp", preset="tiny", layers=16)
         analysis = sw.analyse(fn, *args, **options)
         model = CostModel(Places(analysis), MeshShape(("x",), (2,)), TOY)
-        kernels = find_kernels(analysis.program)
+        kernels = find_kernels(analysis.program, of("tpu"))
         buffers = find_buffers(analysis.program, kernels)
         everywhere = [
             sum(
@@ -388,3 +389,53 @@ def test_rows_are_minor_unless_that_takes_twice_as_much():
     assert row_bytes((1024, 128), "f32", tile, (1,)) == 0  # it lies in rows anyway
     assert row_bytes((4, 1000, 96), "f32", tile, (2,)) == 4 * 1000 * 128 * 4
     assert row_bytes((1000, 96), "f32", None, (1,)) == 0  # there are no tiles
+
+
+def stacked(shape: tuple[int, ...], dtype: Any = jnp.float32) -> Any:
+    """A scan over a stack of this shape."""
+
+    def fn(x, ws):
+        def body(h, w):
+            w = w.astype(dtype)
+            return jnp.tanh(h @ w if dtype != jnp.float32 else h * w), None
+
+        return jax.lax.scan(body, x, ws)[0]
+
+    return sw.analyse(fn, jax.ShapeDtypeStruct(shape[1:], dtype), f32(*shape)).program
+
+
+def test_slices_of_three_dimensions_are_copied_out_on_a_tpu():
+    def copied(program, platform):
+        kernels = find_kernels(program, of(platform))
+        return [op.kind for op in program.ops if op.kind == "dynamic_slice" and kernels.stored[op.results[0]]]
+
+    assert copied(stacked((4, 8, 16, 32)), "tpu") == ["dynamic_slice"]
+    assert copied(stacked((4, 8, 16, 32)), "cuda") == []
+    assert copied(stacked((4, 8, 16)), "tpu") == []
+
+
+def test_a_stack_is_converted_before_the_loop():
+    program = stacked((4, 64, 64), jnp.bfloat16)
+    buffers = find_buffers(program, find_kernels(program, of("tpu")))
+    loop = next(o for o, op in enumerate(program.ops) if op.kind == "while")
+    (stack,) = (buffer for buffer in buffers.temporary if buffer.form.scale != 1)
+    assert program.argument_of[stack.value].path == "ws"
+    assert stack.form.scale == 0.5 and stack.start == loop and stack.end == len(program.ops)
+
+
+def test_a_cache_that_is_written_by_position_is_copied():
+    def relaid(part, at):
+        def fn(cache, x):
+            write = lambda i, c: jax.lax.dynamic_update_slice(c, x, [i if d == at else 0 for d in range(3)])  # noqa: E731
+            return jax.lax.fori_loop(0, 4, write, cache)
+
+        program = sw.analyse(fn, f32(8, 16, 64), f32(*part), donate=0).program
+        return find_buffers(program, find_kernels(program, of("tpu"))).relaid
+
+    assert len(relaid((8, 1, 64), 1)) == 1
+    assert relaid((1, 16, 64), 0) == ()
+
+
+def test_what_any_device_can_make_is_free():
+    program = sw.analyse(lambda x: x + jnp.zeros((4, 8)) + jnp.arange(8.0) * 2, f32(4, 8)).program
+    assert {op.kind for op in program.ops if not program.free[op.results[0]]} == {"add"}

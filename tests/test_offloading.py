@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, SingleDeviceShar
 from jax.sharding import PartitionSpec as P
 
 import shardwright as sw
-from shardwright.compiler.offloading import OFFLOADING, exposed_seconds
+from shardwright.compiler.offloading import PIPELINED, exposed_seconds
 from shardwright.devices import PRESETS
 from shardwright.devices.targets import parse_target
 from shardwright.frontend.stablehlo import read_stablehlo
@@ -199,10 +199,10 @@ def test_a_move_to_where_a_value_lies_is_none():
 
 
 def test_moves_are_hidden_behind_the_compute_beside_them():
-    assert OFFLOADING.pipelined_in == "body"
-    assert exposed_seconds(3.0, 2.0, 1.0, in_loop=True) == 2.0
-    assert exposed_seconds(3.0, 2.0, 1.0, in_loop=False) == 4.0
-    assert exposed_seconds(3.0, 2.0, 9.0, in_loop=False) == 0.0
+    assert PIPELINED.effect == "body"
+    assert exposed_seconds(3.0, 2.0, 1.0, True) == 2.0
+    assert exposed_seconds(3.0, 2.0, 1.0, False) == 4.0
+    assert exposed_seconds(3.0, 2.0, 9.0, False) == 0.0
     slow = dataclasses.replace(PRESETS["tpu-v5e"], name="slow", host_bytes_per_second=1e6)
     estimate = plan_of(device=slow).estimate
     assert 0 < estimate.exposed_transfer_seconds < estimate.transfer_seconds

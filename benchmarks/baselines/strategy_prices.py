@@ -120,7 +120,7 @@ class Pricing:
         total = np.zeros(len(run.partial))
         for v, computed, left in zip(op.results, run.tensors[len(op.operands) :], run.left, strict=True):
             size = self.program.values[v].bytes
-            sharers = self.program.outlooks[o].sharers
+            sharers = self.program.move_terms[o].sharers
             total += [
                 self.costs.moves_seconds(reduce_partial(size, have, partial, want, self.mesh, sharers=sharers))
                 for have, partial, want in zip(known[computed], run.partial, known[left], strict=True)

@@ -209,7 +209,7 @@ def partition_given(places: Places, mesh: MeshShape, shardings: Sequence[Shardin
         every = frozenset(groups) - {-1}
         problem = OpProblem(
             program.shape_classes[op.signature],
-            program.outlooks[o],
+            program.move_terms[o],
             tuple(shardings[v] for v in op.operands),
             tuple(shardings[v] for v in op.results),
             tuple(free[v] for v in op.operands),

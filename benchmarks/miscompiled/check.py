@@ -51,23 +51,23 @@ def judge(cases: Iterable[Case]) -> Iterator[Judged]:
             _, op = operation(case, allowed=True)
         site = next((s for s in sites if s.kind == case.op), None)
         for run in runs(case):
-            records = () if site is None else tuple(r for r in TABLE if case.op in r.kinds and _forbids(r, site, run))
+            records = () if site is None else tuple(r for r in TABLE if case.op in r.ops and _forbids(r, site, run))
             yield Judged(f"{case.name} | {run.name}", run, records, "" if records else _reason(op, run))
 
 
 def _forbids(record: Miscompiled, site: Site, run: Run) -> bool:
     """Whether a record keeps plans from a split: of these factors at all, or of one side only."""
     chosen = set(run.split)
-    if chosen & set(record.whole(site)):
+    if chosen & set(record.effect.whole(site)):
         return True
-    if any({a, b} <= chosen for a, b in record.apart(site)):
+    if any({a, b} <= chosen for a, b in record.effect.apart(site)):
         return True
-    exact = chosen & set(record.exact(site))
+    exact = chosen & set(record.effect.exact(site))
     if any(size % run.mesh[run.split[f]] for f in exact for size in site.sizes(f)):
         return True
-    if any(run.mesh[run.split[f]] < run.devices for f in chosen & set(record.spread(site))):
+    if any(run.mesh[run.split[f]] < run.devices for f in chosen & set(record.effect.spread(site))):
         return True
-    return run.where not in ALIKE and bool(chosen & set(record.guarded(site)))
+    return run.where not in ALIKE and bool(chosen & set(record.effect.guarded(site)))
 
 
 def _reason(op: Any, run: Run) -> str:

@@ -143,7 +143,7 @@ def records(results: Results) -> list[str]:
     lines: list[str] = []
     for record in TABLE:
         lines += [f"### {_sentence(record.name)}", ""]
-        lines += [f"{_sentence(record.what)}. Instead, {record.instead}.", ""]
+        lines += [f"{_sentence(record.what)}. Instead, {record.effect.instead}.", ""]
         for lib, rows in results.matrix.items():
             mine = [r for r in rows if record in results.judged[r["key"]].records]
             counts = Counter(r["verdict"] for r in mine)

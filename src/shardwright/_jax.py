@@ -57,6 +57,8 @@ from shardwright._function import Function
 from shardwright._kernel import TARGET, Kernel
 from shardwright._kernel_code import CUDNN_PRODUCTS, open_jaxpr, read_kernel, work_of
 from shardwright._kernel_parts import part_params
+from shardwright.compiler import of as compiler_of
+from shardwright.compiler.invoking import CUDNN_ABSENT, STANDS_IN
 from shardwright.errors import ModuleError, UnsupportedJaxError
 
 TESTED = ("0.10.2", "0.12.0.1")
@@ -215,7 +217,7 @@ def ambient_mesh() -> AbstractMesh | None:
 
 @contextlib.contextmanager
 def regions_replaced(replace: Callable[..., Any]) -> Iterator[None]:
-    """Have ``replace`` called for each ``shard_map`` that is traced, with what it is given: see ``frontend/opened.py``.
+    """Have ``replace`` called for each ``shard_map`` that is traced, with what it is given: see ``frontend/own_shardings.py``.
 
     Where that fails, because the region names an axis, or is the transpose of one that does and says so in its types,
     the region stays. Functions that were jitted inside are traced anew, and what comes of it is not kept for others:
@@ -456,7 +458,9 @@ def lowered_kernel(
 
 def _runnable(params: dict[str, Any], platform: str) -> dict[str, Any]:
     """A kernel's parameters where it is lowered for a platform."""
-    return {**params, "interpret": True} if platform == "cpu" and params["interpret"] is False else params
+    return (
+        {**params, "interpret": True} if compiler_of(platform)[STANDS_IN] and params["interpret"] is False else params
+    )
 
 
 def _is_plain(ctx: Any, nodes: Sequence[Any], params: Mapping[str, Any]) -> bool:
@@ -490,7 +494,7 @@ class FunctionCall:
 def cudnn_assumed(platform: str) -> Iterator[None]:
     """Have cuDNN's attention traced for a GPU where no cuDNN is installed: all that JAX asks for is its version."""
     module: Any = sys.modules.get("jax._src.cudnn.fused_attention_stablehlo")
-    if platform != "cuda" or module is None or getattr(module, "cuda_versions", None) is not None:
+    if not compiler_of(platform)[CUDNN_ABSENT] or module is None or getattr(module, "cuda_versions", None) is not None:
         yield
         return
     asked, here = module.check_cudnn_version, threading.get_ident()

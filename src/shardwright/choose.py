@@ -57,9 +57,9 @@ def shardy_seconds(module: ReadModule, plan: Plan) -> float:
     # Which of them the compiler will make one, or will round first, is told by the lines that they come from.
     sharers: dict[Source, int] = {}
     parts: dict[Source, float] = {}
-    for op, outlook in zip(program.ops, program.outlooks, strict=True):
-        sharers[op.source] = max(sharers.get(op.source, 1), outlook.sharers)
-        if outlook.rounds:
+    for op, terms in zip(program.ops, program.move_terms, strict=True):
+        sharers[op.source] = max(sharers.get(op.source, 1), terms.sharers)
+        if terms.rounds:
             parts[op.source] = prices.rounding(program.values[op.operands[0]].dtype)
 
     def move(c: ShardyCollective) -> Move:

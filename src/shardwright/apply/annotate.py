@@ -16,7 +16,7 @@ from shardwright import _jax
 from shardwright.ir.build import ReadModule
 from shardwright.ir.given import mesh_symbol
 from shardwright.ir.kinds import CONSTRAINT
-from shardwright.ir.outlook import narrowed_by
+from shardwright.ir.move_terms import narrowed_by
 from shardwright.ir.program import Op
 from shardwright.price import Partitioned
 from shardwright.price.collectives import stations

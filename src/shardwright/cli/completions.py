@@ -9,6 +9,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from shardwright.cli.output import put
 from shardwright.devices import PRESETS
+from shardwright.devices.targets import target_beginnings
 from shardwright.models import MODELS, Model
 from shardwright.request.mesh import AXES
 from shardwright.space import TACTICS
@@ -68,9 +69,8 @@ def complete_pins(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 def complete_checks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
     """What a plan can be verified on; for compilers, up to the number of devices."""
-    compilers = [f"{d.platform}:{d.name.removeprefix('tpu-')}:" for d in PRESETS.values() if d.platform != "cpu"]
     known = [CompletionItem(name, help=text) for name, text in _CHECKS.items()]
-    known += [CompletionItem(name) for name in ("cpu", *compilers)]
+    known += [CompletionItem(name) for name in target_beginnings()]
     return [item for item in known if item.value.startswith(incomplete)]
 
 

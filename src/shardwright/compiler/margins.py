@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from shardwright.compiler.behaviours import everywhere
+
 FORWARD, LOOPED, UNROLLED = "forward", "looped training", "unrolled training"
 KINDS = (FORWARD, LOOPED, UNROLLED)
-"""Kinds of programs, which ``price/margins.py`` tells apart."""
+"""Kinds of programs, which ``price.estimate.kind_of`` tells apart."""
 
 
 @dataclass(frozen=True)
@@ -60,3 +62,19 @@ def margins() -> Mapping[str, Mapping[str, Margin]]:
         platform: {kind: Margin(*(margin[name] for name in names)) for kind, margin in kinds.items()}
         for platform, kinds in found["margins"].items()
     }
+
+
+OFF_BY = everywhere(
+    "how far the memory that is taken may be from the estimate",
+    "What a program's arguments take is known; the estimate errs in the rest, which the compiler decides about. "
+    "Between the margins of its kind the compiler is asked.",
+    effect=margins,
+    evidence="margins.json: the least and the most that compiled programs were seen to take, by platform and kind of "
+    "program, with the versions (docs/benchmarks/memory_edge.md; python benchmarks/memory_edge.py --margins).",
+    tests=(
+        "test_margins.py::test_every_platform_and_kind_has_a_margin",
+        "test_margins.py::test_fits_has_three_answers",
+    ),
+    where=("price.estimate.margin_of",),
+)
+RECORDS = (OFF_BY,)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import gcd
 
+from shardwright.compiler.behaviours import Behaviour, everywhere
+
 Dims = tuple[tuple[int, ...], ...]
 Integers = tuple[int, ...]
 
@@ -74,15 +76,11 @@ def _none(_: Site) -> tuple[()]:
 
 
 @dataclass(frozen=True)
-class Miscompiled:
-    """A kind of split that XLA gets wrong.
+class Splits:
+    """Splits that XLA gets wrong, and what a plan does.
 
     Attributes:
-        name: a few words to call it by.
-        kinds: the ops that it is about.
-        what: what XLA makes of such a split.
         instead: what a plan does.
-        evidence: where it was seen, and with which versions.
         whole: the factors that must not be split at all.
         exact: factors, each with the size that axes must divide to split it.
         apart: pairs of factors that must not be split at once.
@@ -92,11 +90,7 @@ class Miscompiled:
 
     """
 
-    name: str
-    kinds: frozenset[str]
-    what: str
     instead: str
-    evidence: str
     whole: Factors = _none
     exact: Pairs = _none
     apart: Pairs = _none
@@ -107,6 +101,23 @@ class Miscompiled:
     def takes(self) -> bool:
         """Whether there is a split that plans do without for it."""
         return any(found is not _none for found in (self.whole, self.exact, self.apart, self.spread))
+
+
+Miscompiled = Behaviour[Splits]
+
+
+@dataclass(frozen=True)
+class Avoided:
+    """A split that a plan does without: what XLA makes of it, and what the plan does instead."""
+
+    name: str
+    what: str
+    instead: str
+
+
+def _record(name: str, op: str, what: str, evidence: str, tests: tuple[str, ...], splits: Splits) -> Miscompiled:
+    where = ("compiler.miscompiled.forbid",)
+    return everywhere(name, what, effect=splits, evidence=evidence, tests=tests, where=where, ops=(op,))
 
 
 class Convolution:
@@ -235,171 +246,201 @@ def _overlapping_windows(site: Site) -> Iterable[int]:
             yield from (site.of(t, d) for t in (0, 1, site.operands))
 
 
-_MATRIX = "docs/benchmarks/miscompiled.md"
+_MATRIX = "docs/benchmarks/miscompiled.md: runs on CPU devices, jaxlib 0.10.2 and 0.12.0"
 
 TABLE: tuple[Miscompiled, ...] = (
-    Miscompiled(
-        name="image and output features at once",
-        kinds=frozenset({"convolution"}),
-        what="other numbers where batch, height and output features lie on three axes",
-        instead="one of the two is split",
-        evidence="tests/test_obeyed.py; jaxlib 0.10.2 and 0.12.0",
-        apart=_image_and_features,
+    _record(
+        "image and output features at once",
+        "convolution",
+        "other numbers where batch, height and output features lie on three axes",
+        evidence="Runs on CPU devices, jaxlib 0.10.2 and 0.12.0",
+        tests=("test_obeyed.py::test_convolutions_are_not_split_along_image_and_features_at_once",),
+        splits=Splits("one of the two is split", apart=_image_and_features),
     ),
-    Miscompiled(
-        name="features of a grouped convolution with one tap, or in another order than its result's",
-        kinds=frozenset({"convolution"}),
-        what="other numbers, no program, or a failed check of the partitioner",
-        instead="features are whole at such a convolution: its batch and image can be split",
+    _record(
+        "features of a grouped convolution with one tap, or in another order than its result's",
+        "convolution",
+        "other numbers, no program, or a failed check of the partitioner",
         evidence=_MATRIX,
-        whole=_grouped_features,
-    ),
-    Miscompiled(
-        name="summed features of a grouped convolution",
-        kinds=frozenset({"convolution"}),
-        what="other numbers where the image is split as well",
-        instead="the features within a group are whole",
-        evidence=_MATRIX,
-        whole=_grouped_sums,
-    ),
-    Miscompiled(
-        name="groups of the batch",
-        kinds=frozenset({"convolution"}),
-        what="other numbers, and failed checks of the partitioner (convolution_handler.cc) that end the process",
-        instead="at such a convolution, the gradient of a grouped one by its kernel, groups are whole",
-        evidence=_MATRIX,
-        whole=_batch_groups,
-    ),
-    Miscompiled(
-        name="sums of which one operand alone is split",
-        kinds=frozenset({"convolution"}),
-        what="other numbers",
-        instead="what is summed is split in both operands, or whole",
-        evidence="docs/benchmarks/random_programs.md, tests/test_miscompiled.py",
-        whole=_sums_of_one_operand,
-    ),
-    Miscompiled(
-        name="sums over windows, or in groups, over some of the axes",
-        kinds=frozenset({"convolution"}),
-        what="sums that are too large by the number of devices on the other axes: where an image is split "
-        "by one of two axes, gradients of kernels come out doubled",
-        instead="the sums are split over all axes, or over none",
-        evidence=_MATRIX + "; plain jax.jit with the batch on one of two axes shows it, jaxlib 0.10.2 and 0.12.0",
-        spread=_sums_over_windows,
-    ),
-    Miscompiled(
-        name="an image that is spread out, and cut or moved within a step",
-        kinds=frozenset({"convolution"}),
-        what="a failed check of the partitioner, which ends the process: where it is cut, or where one tap looks at "
-        "what was moved and a device has one row",
-        instead="the image is whole along that dimension",
-        evidence=_MATRIX,
-        whole=_cut_within_a_step,
-    ),
-    Miscompiled(
-        name="an image that is spread out, in parts that begin within a step",
-        kinds=frozenset({"convolution"}),
-        what="other numbers where a part of the result does not begin at an entry of the image",
-        instead="axes divide the steps; else the image is whole along that dimension",
-        evidence="docs/benchmarks/random_programs.md, tests/test_miscompiled.py",
-        exact=_steps,
-    ),
-    Miscompiled(
-        name="uneven updates of a scatter",
-        kinds=frozenset({"scatter"}),
-        what="updates that are padding among the others, on a mesh with further axes; and where each batch has indices "
-        "of its own that have no sign, as the gradient of a sort has, a failed check of the partitioner",
-        instead="updates and indices are split by axes that divide them",
-        evidence=_MATRIX + ", tests/test_miscompiled.py",
-        exact=lambda site: site.evenly(site.reduction | _of_indices(site)),
-    ),
-    Miscompiled(
-        name="a Fourier transform along what is split",
-        kinds=frozenset({"fft"}),
-        what="no program, where the result is split along the transform",
-        instead="the result is made whole there and cut afterwards",
-        evidence="tests/test_miscompiled.py; jaxlib 0.10.2",
-        whole=lambda site: [site.of(t, -1 - d) for d in range(len(site.attributes["fft_length"])) for t in (0, 1)],
-    ),
-    Miscompiled(
-        name="uneven indices of a gather",
-        kinds=frozenset({"gather"}),
-        what="other entries, on a mesh with further axes; no program where partial sums are scattered along them",
-        instead="indices are split by axes that divide them, and sums are whole before they are cut",
-        evidence="docs/benchmarks/random_programs.md, tests/test_miscompiled.py",
-        exact=lambda site: site.evenly({f for factors in site.tensors[1] for f in factors}),
-    ),
-    Miscompiled(
-        name="a slice with steps that keeps one entry",
-        kinds=frozenset({"slice"}),
-        what="another entry, or no program, where the slice ends within its first step and does not begin at 0",
-        instead="the dimension is whole",
-        evidence=_MATRIX + ", tests/test_miscompiled.py; plain jax.jit shows it, jaxlib 0.10.2 and 0.12.0",
-        whole=_single_entries,
-    ),
-    Miscompiled(
-        name="a dynamic slice that is cut again",
-        kinds=frozenset({"dynamic_slice"}),
-        what="another part of the operand where the index is out of bounds: two slices in a row are merged, and their "
-        "indices added before they are clamped",
-        instead="the index is clamped first",
-        evidence="tests/test_miscompiled.py; plain jax.jit with a sharding constraint shows it, jaxlib 0.10.2 only",
-        guarded=_sliced,
-    ),
-    Miscompiled(
-        name="a pad of what is whole",
-        kinds=frozenset({"pad"}),
-        what="other numbers where the operand is whole and the result split along a dimension that is padded between "
-        "its entries, or shifted",
-        instead="operand and result are split alike, or else the result is made whole and cut afterwards",
-        evidence=_MATRIX + "; ReshardAsWindowedInput in spmd_partitioner.cc drops what is left of the padding",
-        guarded=lambda site: [f for f, low, _, interior in _padding(site) if interior or low],
-    ),
-    Miscompiled(
-        name="windows over what is whole and spread out",
-        kinds=frozenset({"reduce_window"}),
-        what="other numbers, no program, or a failed check of the partitioner (spmd_partitioner.cc) where the operand "
-        "is whole and the result split",
-        instead="operand and result are split alike, or else the result is made whole and cut afterwards",
-        evidence=_MATRIX,
-        guarded=lambda site: [
-            site.of(0, d) for d, step in enumerate(site.attributes.get("base_dilations", ())) if step > 1
-        ],
-    ),
-    Miscompiled(
-        name="windows over several tensors whose results are whole",
-        kinds=frozenset({"reduce_window"}),
-        what="a failed check of the partitioner (spmd_partitioner.cc), which ends the process, where the tensors are "
-        "split and the results are not",
-        instead="tensors and results are split alike, and the results gathered afterwards",
-        evidence=_MATRIX + "; jaxlib 0.10.2 only",
-        guarded=lambda site: (
-            {f for dims in site.tensors for dim in dims for f in dim} if len(site.tensors) > site.operands + 1 else ()
+        tests=("test_miscompiled.py::test_whatever_is_asked_of_grouped_convolutions_is_right",),
+        splits=Splits(
+            "features are whole at such a convolution: its batch and image can be split", whole=_grouped_features
         ),
     ),
-    Miscompiled(
-        name="a pad that cuts off a part of a step",
-        kinds=frozenset({"pad"}),
-        what="a failed check of the partitioner (spmd_partitioner.cc), which ends the process",
-        instead="the dimension is whole",
+    _record(
+        "summed features of a grouped convolution",
+        "convolution",
+        "other numbers where the image is split as well",
         evidence=_MATRIX,
-        whole=lambda site: [
-            f for f, low, _, interior in _padding(site) if interior and low < 0 and low % (interior + 1)
-        ],
+        tests=("test_miscompiled.py::test_sums_over_the_image_in_groups_of_features",),
+        splits=Splits("the features within a group are whole", whole=_grouped_sums),
     ),
-    Miscompiled(
-        name="the gradient of a maximum over windows that overlap",
-        kinds=frozenset({"select_and_scatter"}),
-        what="other numbers: what windows of two shards give to one entry is not added up",
-        instead="the dimension is whole",
-        evidence="tests/test_miscompiled.py; jaxlib 0.10.2 and 0.12.0",
-        whole=_overlapping_windows,
+    _record(
+        "groups of the batch",
+        "convolution",
+        "other numbers, and failed checks of the partitioner (convolution_handler.cc) that end the process",
+        evidence=_MATRIX,
+        tests=("test_miscompiled.py::test_every_group_of_the_gradient_of_a_grouped_convolution",),
+        splits=Splits(
+            "at such a convolution, the gradient of a grouped one by its kernel, groups are whole", whole=_batch_groups
+        ),
+    ),
+    _record(
+        "sums of which one operand alone is split",
+        "convolution",
+        "other numbers",
+        evidence="docs/benchmarks/random_programs.md: runs on CPU devices, jaxlib 0.10.2",
+        tests=("test_miscompiled.py::test_a_convolution_whose_window_is_turned_around",),
+        splits=Splits("what is summed is split in both operands, or whole", whole=_sums_of_one_operand),
+    ),
+    _record(
+        "sums over windows, or in groups, over some of the axes",
+        "convolution",
+        "sums that are too large by the number of devices on the other axes: where an image is split "
+        "by one of two axes, gradients of kernels come out doubled",
+        evidence=_MATRIX + "; plain jax.jit with the batch on one of two axes shows it, jaxlib 0.10.2 and 0.12.0",
+        tests=("test_miscompiled.py::test_gradients_of_kernels_on_some_of_the_axes",),
+        splits=Splits("the sums are split over all axes, or over none", spread=_sums_over_windows),
+    ),
+    _record(
+        "an image that is spread out, and cut or moved within a step",
+        "convolution",
+        "a failed check of the partitioner, which ends the process: where it is cut, or where one tap looks at "
+        "what was moved and a device has one row",
+        evidence=_MATRIX,
+        tests=(
+            "test_miscompiled.py::test_a_spread_out_image_that_is_cut",
+            "test_miscompiled.py::test_one_tap_on_an_image_that_is_spread_out_and_moved",
+        ),
+        splits=Splits("the image is whole along that dimension", whole=_cut_within_a_step),
+    ),
+    _record(
+        "an image that is spread out, in parts that begin within a step",
+        "convolution",
+        "other numbers where a part of the result does not begin at an entry of the image",
+        evidence="docs/benchmarks/random_programs.md: runs on CPU devices, jaxlib 0.10.2",
+        tests=("test_miscompiled.py::test_an_image_that_is_spread_out_in_parts",),
+        splits=Splits("axes divide the steps; else the image is whole along that dimension", exact=_steps),
+    ),
+    _record(
+        "uneven updates of a scatter",
+        "scatter",
+        "updates that are padding among the others, on a mesh with further axes; and where each batch has indices "
+        "of its own that have no sign, as the gradient of a sort has, a failed check of the partitioner",
+        evidence=_MATRIX,
+        tests=("test_miscompiled.py::test_gradients_of_a_diagonal_of_odd_size",),
+        splits=Splits(
+            "updates and indices are split by axes that divide them",
+            exact=lambda site: site.evenly(site.reduction | _of_indices(site)),
+        ),
+    ),
+    _record(
+        "a Fourier transform along what is split",
+        "fft",
+        "no program, where the result is split along the transform",
+        evidence="Runs on CPU devices; jaxlib 0.10.2",
+        tests=("test_miscompiled.py::test_a_fourier_transform_whose_result_is_split",),
+        splits=Splits(
+            "the result is made whole there and cut afterwards",
+            whole=lambda site: [site.of(t, -1 - d) for d in range(len(site.attributes["fft_length"])) for t in (0, 1)],
+        ),
+    ),
+    _record(
+        "uneven indices of a gather",
+        "gather",
+        "other entries, on a mesh with further axes; no program where partial sums are scattered along them",
+        evidence="docs/benchmarks/random_programs.md: runs on CPU devices, jaxlib 0.10.2",
+        tests=("test_miscompiled.py::test_partial_sums_of_a_gather_are_not_scattered_unevenly",),
+        splits=Splits(
+            "indices are split by axes that divide them, and sums are whole before they are cut",
+            exact=lambda site: site.evenly({f for factors in site.tensors[1] for f in factors}),
+        ),
+    ),
+    _record(
+        "a slice with steps that keeps one entry",
+        "slice",
+        "another entry, or no program, where the slice ends within its first step and does not begin at 0",
+        evidence=_MATRIX + "; plain jax.jit shows it, jaxlib 0.10.2 and 0.12.0",
+        tests=("test_miscompiled.py::test_a_slice_with_steps_that_keeps_one_entry_is_that_entry",),
+        splits=Splits("the dimension is whole", whole=_single_entries),
+    ),
+    _record(
+        "a dynamic slice that is cut again",
+        "dynamic_slice",
+        "another part of the operand where the index is out of bounds: two slices in a row are merged, and their "
+        "indices added before they are clamped",
+        evidence="Runs on CPU devices; plain jax.jit with a sharding constraint shows it, jaxlib 0.10.2 only",
+        tests=("test_miscompiled.py::test_a_dynamic_slice_is_clamped",),
+        splits=Splits("the index is clamped first", guarded=_sliced),
+    ),
+    _record(
+        "a pad of what is whole",
+        "pad",
+        "other numbers where the operand is whole and the result split along a dimension that is padded between "
+        "its entries, or shifted",
+        evidence=_MATRIX + "; ReshardAsWindowedInput in spmd_partitioner.cc drops what is left of the padding",
+        tests=("test_miscompiled.py::test_gradients_of_every_second_entry",),
+        splits=Splits(
+            "operand and result are split alike, or else the result is made whole and cut afterwards",
+            guarded=lambda site: [f for f, low, _, interior in _padding(site) if interior or low],
+        ),
+    ),
+    _record(
+        "windows over what is whole and spread out",
+        "reduce_window",
+        "other numbers, no program, or a failed check of the partitioner (spmd_partitioner.cc) where the operand "
+        "is whole and the result split",
+        evidence=_MATRIX,
+        tests=("test_miscompiled.py::test_windows_over_what_is_spread_out",),
+        splits=Splits(
+            "operand and result are split alike, or else the result is made whole and cut afterwards",
+            guarded=lambda site: [
+                site.of(0, d) for d, step in enumerate(site.attributes.get("base_dilations", ())) if step > 1
+            ],
+        ),
+    ),
+    _record(
+        "windows over several tensors whose results are whole",
+        "reduce_window",
+        "a failed check of the partitioner (spmd_partitioner.cc), which ends the process, where the tensors are "
+        "split and the results are not",
+        evidence=_MATRIX + "; jaxlib 0.10.2 only",
+        tests=("test_miscompiled.py::test_windows_over_two_tensors",),
+        splits=Splits(
+            "tensors and results are split alike, and the results gathered afterwards",
+            guarded=lambda site: (
+                {f for dims in site.tensors for dim in dims for f in dim}
+                if len(site.tensors) > site.operands + 1
+                else ()
+            ),
+        ),
+    ),
+    _record(
+        "a pad that cuts off a part of a step",
+        "pad",
+        "a failed check of the partitioner (spmd_partitioner.cc), which ends the process",
+        evidence=_MATRIX,
+        tests=("test_miscompiled.py::test_a_pad_that_cuts_off_a_part_of_a_step",),
+        splits=Splits(
+            "the dimension is whole",
+            whole=lambda site: [
+                f for f, low, _, interior in _padding(site) if interior and low < 0 and low % (interior + 1)
+            ],
+        ),
+    ),
+    _record(
+        "the gradient of a maximum over windows that overlap",
+        "select_and_scatter",
+        "other numbers: what windows of two shards give to one entry is not added up",
+        evidence="Runs on CPU devices; jaxlib 0.10.2 and 0.12.0",
+        tests=("test_miscompiled.py::test_gradients_of_a_maximum_over_windows",),
+        splits=Splits("the dimension is whole", whole=_overlapping_windows),
     ),
 )
 
 _BY_KIND: Mapping[str, tuple[Miscompiled, ...]] = {
-    kind: tuple(record for record in TABLE if kind in record.kinds)
-    for kind in {kind for record in TABLE for kind in record.kinds}
+    kind: tuple(record for record in TABLE if kind in record.ops)
+    for kind in {kind for record in TABLE for kind in record.ops}
 }
 KINDS = frozenset(f"stablehlo.{kind}" for kind in _BY_KIND)
 """Ops that some record is about, as MLIR names them."""
@@ -413,11 +454,12 @@ def forbid(site: Site) -> Forbidden:
     spread: set[int] = set()
     records: list[str] = []
     for record in _BY_KIND.get(site.kind, ()):
-        own_whole = set(record.whole(site)) - {-1}
-        own_exact = {f: size for f, size in record.exact(site) if f >= 0}
-        own_spread = set(record.spread(site)) - {-1}
-        own_apart = {(a, b) for a, b in record.apart(site) if a != b and -1 not in (a, b)}
-        if own_whole or own_exact or own_apart or own_spread or any(f >= 0 for f in record.guarded(site)):
+        splits = record.effect
+        own_whole = set(splits.whole(site)) - {-1}
+        own_exact = {f: size for f, size in splits.exact(site) if f >= 0}
+        own_spread = set(splits.spread(site)) - {-1}
+        own_apart = {(a, b) for a, b in splits.apart(site) if a != b and -1 not in (a, b)}
+        if own_whole or own_exact or own_apart or own_spread or any(f >= 0 for f in splits.guarded(site)):
             spread |= own_spread
             whole |= own_whole
             exact |= {f: gcd(size, exact.get(f, 0)) for f, size in own_exact.items()}
@@ -428,6 +470,7 @@ def forbid(site: Site) -> Forbidden:
     )
 
 
-def splits_taken(records: Iterable[str]) -> tuple[Miscompiled, ...]:
+def splits_taken(records: Iterable[str]) -> tuple[Avoided, ...]:
     """Of the records of these names, those for which a plan does without a split."""
-    return tuple(record for record in TABLE if record.name in records and record.takes)
+    found = (record for record in TABLE if record.name in records and record.effect.takes)
+    return tuple(Avoided(record.name, record.what, record.effect.instead) for record in found)

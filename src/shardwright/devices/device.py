@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
+from shardwright import compiler
+from shardwright.compiler import Compiler
 from shardwright.devices.sizes import parse_bytes
 from shardwright.errors import DeviceError
 
@@ -166,6 +168,11 @@ class Device:
         }
         for name, value in normal.items():
             object.__setattr__(self, name, value)  # as dataclasses do it themselves where they are frozen
+
+    @property
+    def compiler(self) -> Compiler:
+        """What the compiler of such devices does."""
+        return compiler.of(self.platform, self.name.removeprefix(f"{self.platform}-"))
 
     def flops(self, dtype: str) -> float:
         """Peak FLOP/s of contractions of an element type as StableHLO writes it (``f32``, ``f8E4M3FN``, ``ui8``).

@@ -79,7 +79,18 @@ class Target:
 
 def is_target(text: str) -> bool:
     """Whether a name is meant for a compiler rather than for another check."""
-    return text == "cpu" or text.partition(":")[0] in ("tpu", "gpu")
+    return text == "cpu" or is_place(text)
+
+
+def is_place(text: str) -> bool:
+    """Whether a name says where devices are, and so how many."""
+    return text.partition(":")[0] in ("tpu", "gpu")
+
+
+def target_beginnings() -> list[str]:
+    """What the names of targets begin with, up to the number of devices."""
+    placed = [d for d in PRESETS.values() if d.platform != "cpu"]
+    return ["cpu", *(f"{d.platform}:{d.name.removeprefix('tpu-')}:" for d in placed)]
 
 
 def parse_target(text: str) -> Target:

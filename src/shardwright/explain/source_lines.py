@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jax.sharding import PartitionSpec
 
 from shardwright.apply import spec
-from shardwright.compiler.miscompiled import Miscompiled, splits_taken
+from shardwright.compiler.miscompiled import Avoided, splits_taken
 from shardwright.errors import PlanError, nearest
 from shardwright.ir.program import Program, Source
 
@@ -47,7 +47,7 @@ class OpKind:
     specs: tuple[PartitionSpec, ...]
     flops: int
     bytes: int
-    avoided: tuple[Miscompiled, ...] = ()
+    avoided: tuple[Avoided, ...] = ()
 
 
 def find_lines(program: Program, text: str) -> At:

@@ -1,4 +1,4 @@
-"""Loops that run once, opened as the compiler opens them (``compiler/once.py`` has the evidence).
+"""Loops that run once, opened as the compiler opens them (``compiler/simplifying.py`` has the evidence).
 
 XLA puts the body of such a loop where the loop stood, and computes once what is then there twice. So a
 ``jax.checkpoint`` inside, which in a longer loop recomputes the forward pass, and gathers its weights again, is void.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwright import _jax
-from shardwright.compiler.once import MERGED_WITH_BODIES, OPENED_TRIPS, never_merged
+from shardwright.compiler.simplifying import MERGED, OPENED_LOOPS
 from shardwright.ir.build import TERMINATORS, ReadModule, functions_of, main_of
 from shardwright.ir.sources import parse_location
 
@@ -19,7 +19,7 @@ from shardwright.ir.sources import parse_location
 def open_loops(read: ReadModule) -> bool:
     """Open the loops of a module (in place) that run once; tells whether there were any."""
     program = read.program
-    found = [loop.op for loop in program.loops if loop.known == "exact" and loop.trips == OPENED_TRIPS]
+    found = [loop.op for loop in program.loops if loop.known == "exact" and loop.trips == OPENED_LOOPS.effect]
     if not found:
         return False
     with read.module.context:
@@ -132,7 +132,7 @@ def _key(operation: Any, inside: Mapping[Any, int] | None = None) -> Any | None:
     ``inside`` numbers the values of a body that the operation is in.
     """
     name = operation.name
-    if never_merged(name) or (len(operation.regions) and name not in MERGED_WITH_BODIES):
+    if MERGED.effect.never(name) or (len(operation.regions) and name not in MERGED.effect.with_bodies):
         return None
     operands = tuple((inside or {}).get(value, value) for value in operation.operands)
     try:

@@ -11,6 +11,8 @@ from shardwright import _jax
 from shardwright._collector import collector_paused
 from shardwright._function import Function
 from shardwright._kernel import Kernel
+from shardwright.compiler import of as compiler_of
+from shardwright.compiler.offloading import ONE_MEMORY
 from shardwright.errors import ModuleError
 from shardwright.ir import given
 from shardwright.ir.classes import REGION_ROLES, Classes, TensorType, text_attribute
@@ -84,8 +86,8 @@ def read_module(
     """
     _jax.populate_rules(module)
     with module.context, collector_paused():
-        mesh = given.own_mesh(module)
-        classes = Classes(user_rules or {}, platform, mesh, kernels, functions)
+        mesh, compiler = given.own_mesh(module), compiler_of(platform)
+        classes = Classes(user_rules or {}, compiler, mesh, kernels, functions)
         walk = _Walk(functions_of(module), Sources(boundary), classes)
         main = main_of(module)
         block = body_of(main)
@@ -123,7 +125,7 @@ def read_module(
         results=tuple(result_paths or (f"result.{i}" for i in range(len(results)))),
         own_mesh=mesh,
         told_result_kinds=tuple(out_kinds.get(v) for v in results),
-        one_memory=platform == "cpu",
+        one_memory=compiler[ONE_MEMORY],
         typed=typed,
     )
     _check_size(program)

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 from shardwright import _function, _jax
 from shardwright._function import Function
 from shardwright._kernel import TARGET, Kernel
-from shardwright.compiler.functions import CUDNN_ATTENTION
+from shardwright.compiler import Compiler
 from shardwright.compiler.miscompiled import KINDS as MISCOMPILED_KINDS
 from shardwright.compiler.miscompiled import Site, forbid
-from shardwright.compiler.whole import computed_whole
+from shardwright.compiler.partitioner import COMPUTED_WHOLE, CUDNN_ATTENTION
 from shardwright.errors import RuleError
 from shardwright.ir import collective_ops, own_rules, rules
-from shardwright.ir.attention_rules import attention_rule
 from shardwright.ir.flops import Window, convolution_flops, dot_flops
 from shardwright.ir.given import manual_axes
 from shardwright.ir.kernel_rules import kernel_rule, split_by_user
@@ -98,7 +97,7 @@ class Classes:
     """The classes met so far, numbered in order."""
 
     user_rules: Mapping[str, str]
-    platform: str | None = None
+    compiler: Compiler
     mesh: Mapping[str, int] | None = None
     """The module's own."""
     kernels: Sequence[Kernel] = ()
@@ -125,7 +124,7 @@ class Classes:
         if known is None:
             ins, outs = [t.shape for t in operands], [t.shape for t in results]
             rule = rules.empty_whole(self._rule(name, attributes, given, kernel, function, ins, outs))
-            if computed_whole(name.partition(".")[2], self.platform):
+            if name.partition(".")[2] in self.compiler[COMPUTED_WHOLE]:
                 rule = replace(rule, whole=frozenset(range(len(rule.sizes))))
             if watched is not None and rule.known:
                 rule = rules.restricted(rule, forbid(_site(name, attributes, rule, ins + outs)))
@@ -184,7 +183,7 @@ class Classes:
             return kernel_rule(*kernel)
         shapes = operands + results
         if function is not None and function.name in CUDNN_ATTENTION:
-            return attention_rule(function, operands, results)
+            return own_rules.attention_rule(function, operands, results)
         if given is not None:
             rule = rules.from_shardy(given, _jax.sdy, shapes)
             cut = _CUTS.get(name)

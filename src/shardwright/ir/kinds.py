@@ -58,3 +58,7 @@ COLLECTIVES = frozenset(
     {"all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "reduce_scatter"}
 )
 """Collectives that a program has itself, in manual regions."""
+ALONE = COLLECTIVES | {"custom_call", "rng_bit_generator"}
+"""Ops that are kernels of their own, whatever stands beside them."""
+READS_OUT_OF_PLACE = frozenset({"broadcast_in_dim", "concatenate", "custom_call", "gather", "pad", "reduce", "sort"})
+"""Ops that do not write over an operand: an entry that they read and the one that they write have other places."""

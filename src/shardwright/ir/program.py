@@ -24,7 +24,7 @@ from shardwright.ir.memory import PINNED
 from shardwright.ir.rules import Rule
 
 if TYPE_CHECKING:
-    from shardwright.ir.outlook import Outlook
+    from shardwright.ir.move_terms import MoveTerms
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
@@ -164,8 +164,8 @@ class Program:
     """Whether host and device are one memory, as on a CPU: kinds are kept, but nothing is moved."""
     typed: bool = False
     """Every type says how its value lies (explicit mode), and a compiler is told nothing else."""
-    told_outlooks: Sequence[Outlook] | None = field(default=None, compare=False, repr=False)
-    """The outlooks of the program that this one was made from, where they stand."""
+    told_move_terms: Sequence[MoveTerms] | None = field(default=None, compare=False, repr=False)
+    """The terms of the program that this one was made from, where they stand."""
     told_shape_classes: Mapping[int, int] | None = field(default=None, compare=False, repr=False)
     """The same of its shape classes."""
 
@@ -234,18 +234,18 @@ class Program:
         return out
 
     @cached_property
-    def outlooks(self) -> Sequence[Outlook]:
+    def move_terms(self) -> Sequence[MoveTerms]:
         """What becomes of the results of each op."""
-        if self.told_outlooks is not None:
-            return self.told_outlooks
-        from shardwright.ir.outlook import find_outlooks  # it is found by walking a whole program
+        if self.told_move_terms is not None:
+            return self.told_move_terms
+        from shardwright.ir.move_terms import find_move_terms  # it is found by walking a whole program
 
-        return find_outlooks(self)
+        return find_move_terms(self)
 
     @cached_property
     def awaited(self) -> Sequence[bool]:
         """Values that a contraction or a loop needs."""
-        from shardwright.ir.outlook import find_awaited
+        from shardwright.ir.move_terms import find_awaited
 
         return find_awaited(self)
 

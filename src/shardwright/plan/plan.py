@@ -24,8 +24,8 @@ from shardwright.apply import (
     export_annotated,
     spec,
 )
+from shardwright.compiler.invoking import RESERVED, options_within
 from shardwright.compiler.margins import Margin
-from shardwright.compiler.options import options_within
 from shardwright.devices import Device
 from shardwright.devices.find import default_backend
 from shardwright.errors import PlanError
@@ -217,7 +217,7 @@ class Plan:
 
         On TPUs with a limit below what they have, the compiler is told of it: else it takes more, because it can.
         """
-        return options_within(self.device.platform, self.device.usable_bytes, self.memory_bytes)
+        return options_within(self.device.compiler[RESERVED], self.device.usable_bytes, self.memory_bytes)
 
     @cached_property
     def own_shardings(self) -> tuple[OwnSharding, ...]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shardwright._memo import Memo
 from shardwright.ir.kinds import COLLECTIVES
-from shardwright.ir.outlook import Outlook
+from shardwright.ir.move_terms import MoveTerms
 from shardwright.ir.program import Op
 from shardwright.price.collectives import Move, local_bytes, reduce_partial, reduced
 from shardwright.price.uneven import moved_padding
@@ -48,11 +48,11 @@ _RELUCTANCE = 100.0
 class OpProblem(NamedTuple):
     """All that an op's assignment depends on; equal problems have equal answers.
 
-    ``shape_class`` and ``outlook`` are those of the program (``Program.shape_classes``, ``Program.outlooks``).
+    ``shape_class`` and ``terms`` are those of the program (``Program.shape_classes``, ``Program.move_terms``).
     """
 
     shape_class: int
-    outlook: Outlook
+    terms: MoveTerms
     operands: tuple[Sharding, ...]
     results: tuple[Sharding, ...]
     free: tuple[bool, ...]
@@ -85,7 +85,7 @@ class Assignment(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """A move from a sharding, and partial sums, to another; the rest is of the ``Outlook``, or of an operand's type."""
+    """From a sharding, and partial sums, to another; the rest is of the ``MoveTerms``, or of an operand's type."""
 
     have: Sharding
     partial: tuple[int, ...]
@@ -106,10 +106,10 @@ class Assigner:
     def __init__(self, mesh: MeshShape, prices: Prices, *, as_they_lie: bool = False) -> None:
         self.mesh, self.prices = mesh, prices
         self._moves = _Moves(mesh, prices, _RELUCTANCE if as_they_lie else 1.0)
-        self._all_ways: dict[tuple[int, Outlook], _Kind | None] = {}
-        self._some_ways: dict[tuple[int, Outlook, Allowed], _Kind] = {}
+        self._all_ways: dict[tuple[int, MoveTerms], _Kind | None] = {}
+        self._some_ways: dict[tuple[int, MoveTerms, Allowed], _Kind] = {}
         self._each_way: dict[tuple[int, tuple[int, ...]], Way] = {}
-        self._moved: dict[tuple[int, Outlook], _Moved] = {}
+        self._moved: dict[tuple[int, MoveTerms], _Moved] = {}
 
     def assign(self, op: Op, problem: OpProblem, shapes: Sequence[Shape]) -> Assignment:
         """The cheapest way to run an op; ``shapes`` are shape and type of its operands, then results.
@@ -125,7 +125,7 @@ class Assigner:
 
     def _kind(self, op: Op, problem: OpProblem, shapes: Sequence[Shape]) -> _Kind:
         """The kind of an op, with all ways to run it, or, where axes are so many that these are too many, some."""
-        key = (problem.shape_class, problem.outlook)
+        key = (problem.shape_class, problem.terms)
         if key not in self._all_ways:
             every = frozenset(range(len(op.rule.sizes)))
             allowed = tuple(candidates(op, tuple(every), every, size, every) for size in self.mesh.sizes)
@@ -140,22 +140,22 @@ class Assigner:
         return self._some_ways[longer]
 
     def _make_kind(self, op: Op, allowed: Allowed, shapes: Sequence[Shape], problem: OpProblem) -> _Kind:
-        shape_class, outlook, each, count = problem.shape_class, problem.outlook, self._each_way, len(op.operands)
+        shape_class, terms, each, count = problem.shape_class, problem.terms, self._each_way, len(op.operands)
         ways = []
         for factors in combinations(op, allowed, self.mesh):
             if (shape_class, factors) not in each:
                 each[shape_class, factors] = make_way(op, factors, shapes, self.mesh, self.prices)
             ways.append(each[shape_class, factors])
         rounding = [
-            self.prices.rounding(dtype) if outlook.rounds and t < count else 1.0 for t, (_, dtype) in enumerate(shapes)
+            self.prices.rounding(dtype) if terms.rounds and t < count else 1.0 for t, (_, dtype) in enumerate(shapes)
         ]
-        columns = columns_of(op.rule) if outlook.product else ()
+        columns = columns_of(op.rule) if terms.product else ()
         own_seconds = [
-            sum(self.prices.move_seconds(move._replace(sharers=outlook.sharers)) for move in way.own)
+            sum(self.prices.move_seconds(move._replace(sharers=terms.sharers)) for move in way.own)
             for way in (ways if op.kind in COLLECTIVES else ())
         ]
-        found = Ways(ways, shapes, len(op.rule.sizes), outlook, rounding, columns, own_seconds)
-        vectors = Memo(partial(_vector, self._moves, found, self._moved.setdefault((shape_class, outlook), {})))
+        found = Ways(ways, shapes, len(op.rule.sizes), terms, rounding, columns, own_seconds)
+        vectors = Memo(partial(_vector, self._moves, found, self._moved.setdefault((shape_class, terms), {})))
         return _Kind(found, Memo(partial(_weigh, self._moves, found, vectors)))
 
 
@@ -175,7 +175,7 @@ class _Weighed(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """Ops of one shape class and outlook: the ways to run them, weighed by how their tensors lie outside of them."""
+    """Ops of one shape class and terms: the ways to run them, weighed by how their tensors lie outside of them."""
 
     ways: Ways
     weighed: Memo[_Around, _Weighed]
@@ -208,11 +208,11 @@ def _assignment(moves: _Moves, ways: Ways, seconds: _Vector, around: _Around, nu
     found = list(moves.around(ways, way, around))
     all_moves = tuple([moves for moves, _ in found])
     after_seconds = sum([seconds for _, seconds in found[count:]])
-    own = tuple([move._replace(sharers=ways.outlook.sharers) for move in way.own])
+    own = tuple([move._replace(sharers=ways.terms.sharers) for move in way.own])
     if own:
         after_seconds += ways.own_seconds[number]
     loop_seconds = 0.0
-    if way.partial and ways.outlook.product:
+    if way.partial and ways.terms.product:
         loop_seconds = sum([moves.loop_seconds(ways, way, count + k, want) for k, want in enumerate(around[1])])
     return Assignment(
         way.factors,
@@ -245,7 +245,7 @@ class _Moves:
         change = (
             _before(sharding, way.operands[t], ways.rounding[t])
             if t < count
-            else self._after(way, ways.outlook, t - count, sharding)
+            else self._after(way, ways.terms, t - count, sharding)
         )
         if change.have == change.want and not change.partial:
             return 0.0
@@ -253,7 +253,7 @@ class _Moves:
         seconds = start + slope * self._size(ways, t, change)
         if t < count:
             return seconds * self.reluctance
-        return seconds + self.loop_seconds(ways, way, t, sharding) if ways.outlook.product else seconds
+        return seconds + self.loop_seconds(ways, way, t, sharding) if ways.terms.product else seconds
 
     def loop_seconds(self, ways: Ways, way: Way, t: int, want: Sharding) -> float:
         """The seconds of making a product a loop, as is done if its partial sums are scattered along new dimensions."""
@@ -282,16 +282,16 @@ class _Moves:
             if have == want and not way.partial:
                 yield _NOTHING
             else:
-                change = self._after(way, ways.outlook, k, want)
+                change = self._after(way, ways.terms, k, want)
                 yield self._moves[self._size(ways, count + k, change), change]
 
-    def _after(self, way: Way, outlook: Outlook, result: int, want: Sharding) -> _Change:
-        have, whole = way.results[result], outlook.reduces_whole
-        if way.partial and not (whole or outlook.product):
+    def _after(self, way: Way, terms: MoveTerms, result: int, want: Sharding) -> _Change:
+        have, whole = way.results[result], terms.reduces_whole
+        if way.partial and not (whole or terms.product):
             wanted = {axis for axes in want for axis in axes}
             whole = self.prices.reduces_whole(tuple([axis for axis in way.partial if axis in wanted]))
-        narrowing, addends = outlook.narrowing[result], outlook.addends
-        return _Change(have, way.partial, want, outlook.sharers, narrowing, whole=whole, addends=addends)
+        narrowing, addends = terms.narrowing[result], terms.addends
+        return _Change(have, way.partial, want, terms.sharers, narrowing, whole=whole, addends=addends)
 
     def _size(self, ways: Ways, t: int, change: _Change) -> float:
         """Bytes of a tensor that is moved, padded as it is before or after."""

@@ -13,8 +13,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardwright.compiler.layouts import ROWS
-from shardwright.compiler.offloading import OFFLOADING
-from shardwright.ir.kinds import ADDS_DIMENSIONS, BRANCHES, CONSTRAINT, IN_PLACE, INDEXED, MANUAL, VIEWS
+from shardwright.compiler.offloading import PIPELINED
+from shardwright.ir.kinds import (
+    ADDS_DIMENSIONS,
+    BRANCHES,
+    CONSTRAINT,
+    IN_PLACE,
+    INDEXED,
+    MANUAL,
+    READS_OUT_OF_PLACE,
+    VIEWS,
+)
 from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.ir.program import Op, Program, bits_of, is_elementwise
 from shardwright.price.gathered import TABLE, Laid, taken_apart
@@ -149,7 +158,7 @@ class _Sharing:
         found = []
         for o, op in enumerate(program.ops):
             region = program.regions[op.region]
-            if region.role == OFFLOADING.pipelined_in and moves_between(program, o):
+            if region.role == PIPELINED.effect and moves_between(program, o):
                 moved = op.operands[0] if moved_to(op) == HOST else op.results[0]
                 found.append(Buffer(moved, region.start, region.stop - 1))
         return found
@@ -273,7 +282,7 @@ class _Sharing:
         if len(op.results) != 1 or not self.kernels.stored[op.results[0]] or op.flops or op.regions:
             return
         value = program.values[op.results[0]]
-        if op.kind in ("reduce", "gather", "sort", "custom_call", "concatenate", "pad", "broadcast_in_dim"):
+        if op.kind in READS_OUT_OF_PLACE:
             return
         for v in op.operands:
             other = program.values[v]
@@ -317,7 +326,7 @@ class _Sharing:
             if op.kind == "scatter" and program.free[op.operands[0]]:
                 made = op.results[0]
                 updated = self._updated(made)
-                if 1 <= len(updated) <= ROWS.most_updated:
+                if 1 <= len(updated) <= ROWS.effect.most_updated:
                     kept |= updated
                     in_rows[self.home(made)] = rows
                 else:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from shardwright._memo import Memo, Numbers
 from shardwright.devices import Device
-from shardwright.ir.outlook import Outlook
+from shardwright.ir.move_terms import MoveTerms
 from shardwright.price.assign import Assigner, Assignment, OpProblem
 from shardwright.price.buffers import Form
 from shardwright.price.collectives import ALL_REDUCE
@@ -223,7 +223,7 @@ class OpPrices:
         """Classes of ops that touch the host's memory: they move, slice or stack what lies there, beside all else."""
         allowed: Numbers[Allowed] = Numbers()
         choices: dict[tuple[int, tuple[int, ...], Bounds], Choices] = {}
-        runs: dict[tuple[int, Outlook, tuple[bool, ...]], _Runs] = {}
+        runs: dict[tuple[int, MoveTerms, tuple[bool, ...]], _Runs] = {}
         self._choices: list[Choices] = []
         self._runs: list[_Runs] = []
         for o, c in enumerate(classes.ops.keys):
@@ -231,7 +231,7 @@ class OpPrices:
             if own not in choices:
                 found = Choices(classes.op(o), c.groups, self.mesh, classes.places.uniform, c.bounds, allowed)
                 choices[own] = found
-            kind = (classes.program.shape_classes[c.signature], c.outlook, c.free)  # which run alike if they lie alike
+            kind = (classes.program.shape_classes[c.signature], c.terms, c.free)  # which run alike if they lie alike
             if kind not in runs:
                 runs[kind] = Memo(partial(_assign, assigner, classes, o, allowed.things, tensors.shardings))
             self._choices.append(choices[own])
@@ -334,7 +334,7 @@ def _assign(
     count = len(c.operands)
     allowed, shardings = every_allowed[key[0]], tuple([every_sharding[n] for n in key[1:]])
     shape_class = classes.program.shape_classes[c.signature]
-    problem = OpProblem(shape_class, c.outlook, shardings[:count], shardings[count:], c.free, allowed)
+    problem = OpProblem(shape_class, c.terms, shardings[:count], shardings[count:], c.free, allowed)
     shapes = [(values[v].shape, values[v].dtype) for v in (*c.operands, *c.results)]
     return assigner.assign(classes.op(op_class), problem, shapes)
 

@@ -23,6 +23,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shardwright.compiler.moving import LATE_SCATTERING
 from shardwright.devices.device import AxisLink
 from shardwright.request import MeshShape
 from shardwright.space.state import Sharding
@@ -137,7 +138,7 @@ def reduce_partial(
     onto = tuple(axis for axis in partial if axis in wanted)
     if onto:
         n = mesh.ways(onto)
-        scale = 2.0 if whole or _late(have, partial, want, mesh) else 1.0
+        scale = LATE_SCATTERING.effect if whole or _late(have, partial, want, mesh) else 1.0
         moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=scale))
         size /= n
     rest = tuple(axis for axis in partial if axis not in wanted)
@@ -150,8 +151,7 @@ def reduce_partial(
 def _late(have: Sharding, partial: tuple[int, ...], want: Sharding, mesh: MeshShape) -> bool:
     """Whether sums are to be scattered onto a dimension that lies along a later axis already.
 
-    XLA's partitioner does not do so: it reduces the whole part, and takes its slice (compiled for v5e, with Shardy's
-    constraints and with plain ones).
+    XLA's partitioner does not do so: see ``compiler.moving.LATE_SCATTERING``.
     """
     place = mesh.major_first.index
     return any(

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from shardwright._function import Function
 from shardwright._kernel import Kernel
-from shardwright.compiler import ragged
+from shardwright.compiler import Compiler
+from shardwright.compiler.ragged import RAGGED_MATRICES, RAGGED_ROWS, RaggedWork
 from shardwright.devices import Device, KernelCosts
 from shardwright.ir.kinds import (
+    ALONE,
     COLLECTIVES,
     CONSTRAINT,
     EXPENSIVE,
@@ -30,7 +32,7 @@ from shardwright.ir.rules import Rule
 from shardwright.price.layout import padded
 from shardwright.request import MeshShape
 
-_MOVING = MOVES_DATA | IN_PLACE | COLLECTIVES | {"gather", "custom_call", "optimization_barrier", "rng_bit_generator"}
+_MOVING = MOVES_DATA | IN_PLACE | ALONE | {"gather", "optimization_barrier"}
 """Ops that the vector unit has no part in, or a small one."""
 
 
@@ -82,8 +84,8 @@ def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, 
     )
     used = efficiency(rows, columns, depth, device.matrix_unit, device.kernel_costs.streamed_rows)
     seconds = flops / used / _matrix_rate(dtype, device)
-    if op.kind == "ragged_dot" and device.platform in ragged.PLATFORMS:
-        work = _ragged(op.rule, ways)
+    if op.kind == "ragged_dot":
+        work = _ragged(op.rule, ways, device.compiler)
         masking = work.masking_slots / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
         return seconds * work.times + masking
     return seconds
@@ -94,7 +96,7 @@ def _matrix_rate(dtype: str, device: Device) -> float:
     return device.flops(dtype) * device.kernel_costs.matrix_efficiency
 
 
-def _ragged(rule: Rule, ways: Mapping[int, int]) -> ragged.RaggedWork:
+def _ragged(rule: Rule, ways: Mapping[int, int], compiler: Compiler) -> RaggedWork:
     """The work of a ragged product beyond that of its FLOPs; ``ways`` are the parts that factors are split into."""
     left, right, counts = ([f for dim in dims for f in dim] for dims in rule.operands)
     out = {f for dim in rule.results[0] for f in dim}
@@ -103,12 +105,12 @@ def _ragged(rule: Rule, ways: Mapping[int, int]) -> ragged.RaggedWork:
     def size(factors: Iterable[int]) -> int:
         return math.prod(-(-rule.sizes[f] // ways.get(f, 1)) for f in factors)
 
-    return ragged.ragged_work(
+    work = compiler[RAGGED_MATRICES if out.isdisjoint(rows) else RAGGED_ROWS]
+    return work(
         size(rows),
         size(f for f in left if f not in rows),
         size(f for f in right if f not in left and f not in rule.whole),
         size(counts),
-        one_matrix_a_group=out.isdisjoint(rows),
     )
 
 

@@ -85,10 +85,12 @@ class CostModel:
         freed: frozenset[int] = frozenset(),
     ) -> None:
         self.mesh, self.device, self.whole = mesh, device, whole
-        if like is not None and (like.whole != whole or like.device.platform != device.platform or fixed is not None):
+        if like is not None and (
+            like.whole != whole or like.device.compiler is not device.compiler or fixed is not None
+        ):
             like = None
         self.classes: Classes = (
-            like.classes if like is not None else Classes(places, whole, device.platform, fixed, freed)
+            like.classes if like is not None else Classes(places, whole, device.compiler, fixed, freed)
         )
         self.points: Points = find_points(self.classes) if like is None else like.points
         self.at = self.points.at

@@ -1,22 +1,7 @@
 """What the compiler fuses: which values are stored in memory, and which ops run together as one kernel.
 
-XLA computes elementwise ops, broadcasts, conversions and slices inside the op that needs them, and those that follow a
-contraction inside that contraction, so most values of a program never exist in memory. The rules here, seen in the
-compiled programs of the TPU compiler:
-
-- An elementwise op runs inside the kernel that needs it. Where several kernels do, a cheap one is computed again in
-  each, unless that would keep more in memory than its result; an expensive one (``exp``, ``tanh``) only if
-  it would keep less (the scores of a softmax in bf16 and not their exponentials in f32). Nothing is computed again at
-  length (``erfc``, the random bits of a dropout). Where all kernels need one value that comes of it, that is kept.
-- A product that sums nothing up and scales one operand by the other is elementwise.
-- A contraction takes elementwise ops on its operands in, and those that follow it as long as they come together in one
-  value again, which is what is stored. Of two contractions that meet in one op, the later one takes it in. None waits
-  for a loop that stands after it.
-- A slice of three or more dimensions of what a loop carries is copied out first.
-- What a loop carries, a branch or the program returns, or an op uses that fuses nothing (sort, gather, …) is stored.
-
-The compiler also decides the order. Elementwise ops and reductions that lead to nothing but the program's results (an
-optimizer's update) run as soon as their operands are there, which frees a gradient as soon as it is known.
+Most values of a program never exist in memory. What the compiler fuses, what it computes again or copies, and in which
+order it runs the rest, is told by the records of ``compiler/fusing.py``; here a program is walked by them.
 """
 
 from __future__ import annotations
@@ -27,16 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from shardwright.ir.kinds import COLLECTIVES, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
+from shardwright.compiler import Compiler
+from shardwright.compiler.fusing import COPIED_SLICES, EPILOGUES, OPERANDS_INSIDE, RECOMPUTED, Recomputing
+from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, is_elementwise
-
-_MOST_LEAVES = 12
-# What an op may keep alive to be computed again, as a part of its result: a little more for cheap ones, so that what is
-# reduced or broadcast on the way does not count; clearly less for expensive ones.
-_ALLOWED_FOR_CHEAP, _ALLOWED_FOR_EXPENSIVE = 1.25, 0.75
-_LONGEST_EPILOGUE = 32
-_LONGEST_CHAIN = 64
 
 
 @dataclass(frozen=True)
@@ -53,16 +33,12 @@ class Kernels:
     last: Sequence[int]
 
 
-def find_kernels(program: Program, platform: str = "tpu") -> Kernels:
-    """Decide for every value whether it is stored, and for every op where it runs.
-
-    On a GPU or a CPU a contraction is a library's: it reads its operands from memory.
-    """
-    users = program.users
+def find_kernels(program: Program, compiler: Compiler) -> Kernels:
+    """Decide for every value whether it is stored, and for every op where it runs."""
+    users, again = program.users, compiler[RECOMPUTED]
     fused = _fused(program)
-    into = CONTRACTIONS if platform == "tpu" else frozenset()
-    must = _must_be_stored(program, fused, into | {"reduce"}, platform)
-    inside, ends = _epilogues(program, fused, must)
+    must = _must_be_stored(program, fused, compiler)
+    inside, ends = _epilogues(program, fused, must, compiler[EPILOGUES])
     together = _come_together(program, must, ends)
     stored = [value.op < 0 for value in program.values]
     leaves: dict[int, frozenset[int]] = {}
@@ -80,12 +56,12 @@ def find_kernels(program: Program, platform: str = "tpu") -> Kernels:
             dear = op.kind in EXPENSIVE or any(a in costly for a in op.operands)
             shared = not together[o] and not program.free[v]
             chain = frozenset({o}).union(*(chains.get(a, nothing) for a in op.operands))
-            lengthy = len(chain) > _LONGEST_CHAIN or op.kind in WRITTEN_OUT or any(a in long for a in op.operands)
-            if (shared and (lengthy or len(read) > _MOST_LEAVES)) or (lengthy and _is_spread(program, v)):
+            lengthy = len(chain) > again.longest_chain or op.kind in WRITTEN_OUT or any(a in long for a in op.operands)
+            if (shared and (lengthy or len(read) > again.most_leaves)) or (lengthy and _is_spread(program, v)):
                 stored[v] = True
                 continue
             lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
-            if shared and _cheaper_kept(program, v, lost, dear):
+            if shared and _cheaper_kept(program, v, lost, dear, again):
                 stored[v] = True
                 continue
             leaves[v] = read
@@ -117,12 +93,13 @@ def _fused(program: Program) -> list[bool]:
         if op.signature not in known:
             scales = op.kind in PRODUCTS and not op.flops
             known[op.signature] = op.kind in MOVES_DATA or scales or (bool(op.operands) and is_elementwise(program, op))
-    alone = COLLECTIVES | {"custom_call", "rng_bit_generator"}
-    return [known[op.signature] and op.kind not in alone for op in program.ops]
+    return [known[op.signature] and op.kind not in ALONE for op in program.ops]
 
 
-def _must_be_stored(program: Program, fused: Sequence[bool], into: frozenset[str], platform: str) -> list[bool]:
+def _must_be_stored(program: Program, fused: Sequence[bool], compiler: Compiler) -> list[bool]:
     """Values that are stored whatever else is: not fusible, returned, used by what fuses nothing, a copied slice."""
+    into = CONTRACTIONS | {"reduce"} if compiler[OPERANDS_INSIDE] else frozenset({"reduce"})
+    copied = compiler[COPIED_SLICES]
     must = [value.op < 0 for value in program.values]
     for o, op in enumerate(program.ops):
         for v in op.results:
@@ -134,13 +111,13 @@ def _must_be_stored(program: Program, fused: Sequence[bool], into: frozenset[str
                     or not takes_in(program.ops[u], fused[u] or program.ops[u].kind in into, v)
                     for u in program.users[v]
                 )
-                or (platform == "tpu" and is_copied_slice(program, op))
+                or (copied > 0 and is_copied_slice(program, op, copied))
             )
     return must
 
 
-def is_copied_slice(program: Program, op: Op) -> bool:
-    """A slice that a loop takes of what it carries, too many-dimensional to be read where it lies.
+def is_copied_slice(program: Program, op: Op, least_dims: int) -> bool:
+    """A slice that a loop takes of what it carries, of too many dimensions to be read where it lies.
 
     Not if it is all of it, or converted to a narrower type, which is done for the whole stack before the loop.
     """
@@ -148,7 +125,7 @@ def is_copied_slice(program: Program, op: Op) -> bool:
         return False
     v = op.results[0]
     shape = program.values[v].shape
-    if shape == program.values[op.operands[0]].shape or sum(size > 1 for size in shape) < 3:
+    if shape == program.values[op.operands[0]].shape or sum(size > 1 for size in shape) < least_dims:
         return False
     while len(program.users[v]) == 1 and program.ops[program.users[v][0]].kind in VIEWS:
         v = program.ops[program.users[v][0]].results[0]
@@ -225,18 +202,18 @@ def _needed_anyway(program: Program, reach: Sequence[int], leaf: int, v: int, ch
     )
 
 
-def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool) -> bool:
+def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool, again: Recomputing) -> bool:
     """To compute a value again in each kernel keeps what it is computed from; rather keep it if that is smaller.
 
     What is there anyway, and for a cheap op arguments too, cost nothing.
     """
     size = program.values[v].bytes
     if dear:
-        return sum(program.values[a].bytes for a in lost) > _ALLOWED_FOR_EXPENSIVE * size
-    return sum(program.values[a].bytes for a in lost if a not in program.argument_of) > _ALLOWED_FOR_CHEAP * size
+        return sum(program.values[a].bytes for a in lost) > again.expensive * size
+    return sum(program.values[a].bytes for a in lost if a not in program.argument_of) > again.cheap * size
 
 
-def _epilogues(program: Program, fused: Sequence[bool], must: list[bool]) -> tuple[set[int], set[int]]:
+def _epilogues(program: Program, fused: Sequence[bool], must: list[bool], longest: int) -> tuple[set[int], set[int]]:
     """The values that contractions compute on the way to what they store, the latest contraction first, and the latter.
 
     Of the values that could be stored it is the last, but a conversion to a wider type at the end is left to the users.
@@ -250,7 +227,7 @@ def _epilogues(program: Program, fused: Sequence[bool], must: list[bool]) -> tup
         if op.kind not in CONTRACTIONS or fused[o]:
             continue
         must[op.results[0]] = False
-        values, meetings = _meetings(program, fused, must, o, claimed, loops)
+        values, meetings = _meetings(program, fused, must, o, claimed, loops, longest)
         end = meetings[-1]
         if not must[values[end]]:
             end = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
@@ -275,6 +252,7 @@ def _meetings(
     contraction: int,
     claimed: set[int],
     loops: Sequence[int],
+    longest: int,
 ) -> tuple[list[int], list[int]]:
     """The values that follow a contraction, and the numbers of those in which all before them come together.
 
@@ -287,7 +265,7 @@ def _meetings(
     meetings = [0]
     waiting = sorted(program.users[values[0]])
     included: set[int] = set()
-    while waiting and len(values) < _LONGEST_EPILOGUE and not must[values[-1]] and values[-1] not in program.returned:
+    while waiting and len(values) < longest and not must[values[-1]] and values[-1] not in program.returned:
         u = waiting.pop(0)
         if not fused[u] or u in claimed or program.ops[u].region != op.region:
             break

@@ -17,6 +17,9 @@ from functools import cache
 from shardwright.compiler.layouts import ROWS, TAKEN_APART
 from shardwright.ir.program import bits_of
 
+_ROWS, _APART = ROWS.effect, TAKEN_APART.effect
+"""Asked only where a device has tiles."""
+
 
 def stored_bytes(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None) -> float:
     """Bytes of a tensor of this (local) shape."""
@@ -47,13 +50,13 @@ def row_bytes(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, ro
     *outer, second, minor = [shape[d] for d in (*(d for d in range(len(shape)) if d not in rows), *rows)]
     size = math.prod(outer) * _tiled(second, minor, tile) * bits_of(dtype) / 8
     least = stored_bytes(shape, dtype, tile)
-    return size if least < size < ROWS.most_padding * least else 0.0
+    return size if least < size < _ROWS.most_padding * least else 0.0
 
 
 def row_copy_slots(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, rows: Sequence[int]) -> float:
     """Slots of the vector unit for a copy of a table in rows; none where there is no such copy."""
     copy = row_bytes(shape, dtype, tile, rows)
-    return ROWS.copy_slots * (copy + stored_bytes(shape, dtype, tile)) if copy else 0.0
+    return _ROWS.copy_slots * (copy + stored_bytes(shape, dtype, tile)) if copy else 0.0
 
 
 def apart_bytes(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, rows: int) -> float:
@@ -64,7 +67,7 @@ def apart_bytes(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, 
     element, width, many = bits_of(dtype) / 8, shape[rows], math.prod(outer)
     by_rows = many * before * _tiled(last, width, tile) * element
     by_index = many * width * _tiled(before, last, tile) * element
-    if width <= TAKEN_APART.flat_width:
+    if width <= _APART.flat_width:
         return by_index
     return 0.0 if width % tile[1] == 0 else min(by_rows, by_index)
 
@@ -74,10 +77,10 @@ def apart_slots(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, 
     copy, least = apart_bytes(shape, dtype, tile, rows), stored_bytes(shape, dtype, tile)
     if tile is None or not copy:
         return 0.0
-    if shape[rows] <= TAKEN_APART.flat_width:
-        return TAKEN_APART.flat_slots * least
-    in_rows = padded(shape[rows], tile[1]) <= ROWS.most_padding * shape[rows]  # as the table does then: no copy
-    return 0.0 if in_rows else ROWS.copy_slots * (least + copy)
+    if shape[rows] <= _APART.flat_width:
+        return _APART.flat_slots * least
+    in_rows = padded(shape[rows], tile[1]) <= _ROWS.most_padding * shape[rows]  # as the table does then: no copy
+    return 0.0 if in_rows else _ROWS.copy_slots * (least + copy)
 
 
 def apart_work_slots(
@@ -89,7 +92,7 @@ def apart_work_slots(
     """
     if tile is None:
         return 0.0
-    copy, least, known = apart_bytes(shape, dtype, tile, rows), stored_bytes(shape, dtype, tile), TAKEN_APART
+    copy, least, known = apart_bytes(shape, dtype, tile, rows), stored_bytes(shape, dtype, tile), _APART
     if moved or shape[rows] > known.flat_width:
         return (known.spread_slots if spread else known.sum_slots) * (least if moved else copy or least)
     return (known.flat_spread_slots if spread else known.flat_sum_slots) * copy
@@ -97,7 +100,7 @@ def apart_work_slots(
 
 def apart_move_slots(shape: Sequence[int], dtype: str, tile: tuple[int, int] | None, rows: int) -> float:
     """Slots of the vector unit for bringing what was taken apart, with its padding, to how devices exchange it."""
-    return TAKEN_APART.moved_slots * apart_bytes(shape, dtype, tile, rows)
+    return _APART.moved_slots * apart_bytes(shape, dtype, tile, rows)
 
 
 def padded(size: int, multiple: int) -> int:

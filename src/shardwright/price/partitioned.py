@@ -148,7 +148,7 @@ def partition_values(
             choice = allowed[op.signature, groups, bounds] = spread(op.rule, own, mesh.sizes)
         problem = OpProblem(
             program.shape_classes[op.signature],
-            program.outlooks[o],
+            program.move_terms[o],
             tuple([values[v] for v in op.operands]),
             tuple([values[v] for v in op.results]),
             tuple([free[v] for v in op.operands]),

@@ -7,20 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from shardwright.compiler.sums import reduced_whole
+from shardwright.compiler import Compiler
+from shardwright.compiler.moving import LOOPED_PRODUCTS, ROUNDED, WHOLE_SLICES
 from shardwright.devices import AxisLink, Device, Part, axis_parts, joined
 from shardwright.ir.program import Op, bits_of
 from shardwright.price.collectives import ALL_GATHER, ALL_TO_ALL, Move, collective_seconds
 from shardwright.request import MeshShape
-
-# A TPU product whose partial sums are scattered is a loop over the parts of its result. Each part is written, and read
-# and written again when it is added to what came from the neighbour, in time of its own: five times its bytes, by the
-# compiler's cycles on v5e (2.28 ms for an f32[8192,8192] of 16,384 rows on 16 devices, 0.70 without; 0.90 for a
-# bf16[2048,8192] of 65,536 rows, 0.70 without).
-_LOOP_PASSES = 5
-# There must be work to hide the moves behind: with a price on it for a decoding step's products, of tens of
-# microseconds, plans got worse by the compiler; those of 0.2 ms were seen to be made loops.
-_LEAST_LOOPED_SECONDS = 1e-4
 
 
 @dataclass(frozen=True)
@@ -51,8 +43,7 @@ class DevicePrices:
     def _copy_seconds(self, move: Move, sent_bytes: float) -> float:
         """Of copies that bring what was moved into place, on a device that has layouts.
 
-        The TPU compiler copies what goes to another dimension once, and what is gathered along two dimensions at once
-        twice, once into tiles of few rows (its cycles on v5e for 64 MiB of bf16: 0.3 ms, and 1.0).
+        See ``compiler.layouts.MOVED_INTO_PLACE``.
         """
         if self.device.tile is None or not self.device.vector_ops_per_second:
             return 0.0
@@ -67,7 +58,12 @@ class DevicePrices:
 
     def rounding(self, dtype: str) -> float:
         """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
-        return 16 / bits_of(dtype) if dtype == "f32" and self.device.platform == "tpu" else 1.0
+        bits = self._compiler[ROUNDED]
+        return bits / bits_of(dtype) if dtype == "f32" and bits else 1.0
+
+    @cached_property
+    def _compiler(self) -> Compiler:
+        return self.device.compiler
 
     def reduces_whole(self, axes: tuple[int, ...]) -> bool:
         """Whether sums over these axes are reduced whole where they could be scattered; not those of products."""
@@ -79,7 +75,7 @@ class DevicePrices:
         along: dict[int, int] = {}
         for part in (part for parts in self.parts for part in parts):
             along[part.dimension] = along.get(part.dimension, 1) * part.size
-        if self.device.platform != "tpu" or min(along, default=-1) < 0 or not reduced_whole(tuple(along.values())):
+        if min(along, default=-1) < 0 or not self._compiler[WHOLE_SLICES](tuple(along.values())):
             return frozenset()
         split = tuple([a for a, parts in enumerate(self.parts) if math.prod(part.size for part in parts) > 1])
         return frozenset({split, tuple(range(len(self.parts)))})
@@ -92,11 +88,12 @@ class DevicePrices:
         It takes ``work_seconds`` without. ``whole`` are rows and columns of its result on a device, ``part`` those of
         what one turn makes: where they are fewer than the matrix unit has, the rest of it is idle.
         """
-        if self.device.platform != "tpu" or work_seconds < _LEAST_LOOPED_SECONDS:
+        looped = self._compiler[LOOPED_PRODUCTS]
+        if work_seconds < looped.least_seconds:
             return 0.0
         unit = self.device.matrix_unit
         slower = math.prod(max(unit / b, 1) / max(unit / a, 1) for a, b in zip(whole, part, strict=True))
-        return _LOOP_PASSES * local_bytes / self.device.memory_bytes_per_second + (slower - 1) * work_seconds
+        return looped.passes * local_bytes / self.device.memory_bytes_per_second + (slower - 1) * work_seconds
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device, each tensor read or written once."""

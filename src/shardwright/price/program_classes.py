@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright._memo import Numbers
+from shardwright.compiler import Compiler
 from shardwright.ir.given import Given, local
 from shardwright.ir.kinds import MANUAL
-from shardwright.ir.outlook import Outlook
+from shardwright.ir.move_terms import MoveTerms
 from shardwright.ir.program import Op, Program
 from shardwright.price.buffers import Buffers, Form, find_buffers
 from shardwright.price.kept import kept_by, stays_whole
@@ -62,7 +63,7 @@ class OpClass(NamedTuple):
     results: tuple[int, ...]
     groups: tuple[int, ...]
     free: tuple[bool, ...]
-    outlook: Outlook
+    terms: MoveTerms
     bounds: Bounds = NO_BOUNDS
 
 
@@ -126,14 +127,14 @@ class Classes:
     def __init__(
         self,
         places: Places,
-        whole: tuple[frozenset[int], ...] = (),
-        platform: str = "tpu",
+        whole: tuple[frozenset[int], ...],
+        compiler: Compiler,
         fixed: Sequence[Sharding] | None = None,
         freed: frozenset[int] = frozenset(),
     ) -> None:
         self.places = places
         self.program: Program = _freed(with_shortcuts(places.analysis.program), freed)
-        self.kernels: Kernels = find_kernels(self.program, platform)
+        self.kernels: Kernels = find_kernels(self.program, compiler)
         self.buffers: Buffers = find_buffers(self.program, self.kernels)
         self.values: Table[ValueClass] = Table()
         self.ops: Table[OpClass] = Table()
@@ -164,7 +165,7 @@ class Classes:
                     tuple([of_value[v] for v in op.results]),
                     places.of_op[o],
                     tuple([free[v] for v in op.operands]),
-                    self.program.outlooks[o],
+                    self.program.move_terms[o],
                     bounds_of(self.program, op),
                 ),
                 o,
@@ -269,7 +270,7 @@ def _freed(program: Program, values: frozenset[int]) -> Program:
         given = changed[v].given
         changed[v] = changed[v]._replace(given=local(len(changed[v].shape), given.local) if given else None)
     return replace(
-        program, values=tuple(changed), told_outlooks=program.outlooks, told_shape_classes=program.shape_classes
+        program, values=tuple(changed), told_move_terms=program.move_terms, told_shape_classes=program.shape_classes
     )
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from shardwright.analysis import Analysis
-from shardwright.compiler.whole import KINDS as COMPUTED_WHOLE
+from shardwright.compiler.partitioner import COMPUTED_WHOLE
 from shardwright.ir.given import Given
 from shardwright.ir.program import Op, Program
 from shardwright.price.kept import kept_by, stays_whole
@@ -50,7 +50,7 @@ class Places:
         self.of_value = [tuple(groups[a:b]) for a, b in pairwise(start.tolist())]
         for op in analysis.program.ops:
             # It is there whole on every device, and what is split is cut out of it where it is used.
-            if op.kind in COMPUTED_WHOLE and op.rule.whole >= {*range(len(op.rule.sizes))}:
+            if op.kind in COMPUTED_WHOLE.ops and op.rule.whole >= {*range(len(op.rule.sizes))}:
                 for v in op.results:
                     self.of_value[v] = (-1,) * len(self.of_value[v])
         start = analysis.names.factor_start

@@ -1,8 +1,6 @@
 """Shortcuts: a slice that takes one piece back out of what was put together is that piece.
 
-XLA's algebraic simplifier replaces it so, and what nobody reads any more is not computed. A scan that is unrolled is
-written with such pairs: each turn's residuals are put together for all turns, and the derivative takes them apart
-again. Where only the piece is left, it need not be stored if it can be computed again.
+``compiler.simplifying.PIECES`` says what XLA does with it, and where such pairs come from.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ def with_shortcuts(program: Program) -> Program:
         ops[o] = Op("constant", (), op.results, _NOTHING, op.region, op.source, number)
     # What was decided for the program as it is written stands.
     classes = {**program.shape_classes, **{-1 - n: -1 - n for n in numbers.values()}}
-    return replace(program, ops=tuple(ops), told_outlooks=program.outlooks, told_shape_classes=classes)
+    return replace(program, ops=tuple(ops), told_move_terms=program.move_terms, told_shape_classes=classes)
 
 
 def _find_pieces(program: Program) -> dict[int, int]:

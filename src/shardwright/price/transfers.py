@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.compiler.offloading import exposed_seconds
+from shardwright.compiler.offloading import HIDDEN_MOVES
 from shardwright.errors import DeviceError
 from shardwright.ir.memory import moves_between
 from shardwright.ir.program import Program
@@ -71,7 +71,8 @@ def all_and_exposed(beside: Seconds | None, places: Sequence[int]) -> tuple[floa
     if beside is None:
         return 0.0, 0.0
     exposed = [
-        exposed_seconds(*seconds, in_loop=place != 0) for seconds, place in zip(beside.T.tolist(), places, strict=True)
+        HIDDEN_MOVES.effect(to_host, to_device, compute, place != 0)
+        for (to_host, to_device, compute), place in zip(beside.T.tolist(), places, strict=True)
     ]
     return float(beside[[TO_HOST, TO_DEVICE]].sum()), sum(exposed)
 

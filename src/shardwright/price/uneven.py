@@ -1,7 +1,6 @@
 """Dimensions that an axis does not divide: 50,257 words on 8 devices.
 
-XLA pads such a dimension inside of a program, each device then has the same number of rows and the last ones some that
-nobody looks at. JAX wants what comes into a program and what leaves it divided exactly.
+``compiler.partitioner.PADDED`` says what XLA does with them.
 """
 
 from __future__ import annotations
@@ -10,15 +9,13 @@ from functools import lru_cache
 from itertools import combinations
 from math import prod
 
+from shardwright.compiler.partitioner import PADDED
 from shardwright.ir.program import Op
 from shardwright.ir.rules import Rule
 from shardwright.request import MeshShape
 from shardwright.space.state import Sharding
 
-MOST_PADDING = 0.5
-"""Of a dimension's size: beyond it a device more would do nothing but padding."""
-_EXACT = frozenset({"convolution", "reduce_window", "select_and_scatter", "sort", "fft", "custom_call", "cholesky"})
-"""Ops that are not split unevenly: those along which neighbours exchange rims, and those that nobody tried."""
+MOST_PADDING, _EXACT = PADDED.effect.most, PADDED.effect.exact
 
 
 def splits(size: int, parts: int, *, padded: bool) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shardwright._memo import Memo, Numbers
 from shardwright.ir.kinds import COLLECTIVES
-from shardwright.ir.outlook import Outlook
+from shardwright.ir.move_terms import MoveTerms
 from shardwright.ir.program import Op, bits_of
 from shardwright.ir.rules import Rule
 from shardwright.price.collectives import Move, local_bytes, own_move
@@ -234,14 +234,14 @@ class Ways:
         ways: list[Way],
         shapes: Sequence[Shape],
         factors: int,
-        outlook: Outlook,
+        terms: MoveTerms,
         rounding: Sequence[float],
         columns: Sequence[bool],
         own_seconds: Sequence[float],
     ) -> None:
-        self.ways, self.outlook, self.rounding, self.columns, self.own_seconds = (
+        self.ways, self.terms, self.rounding, self.columns, self.own_seconds = (
             ways,
-            outlook,
+            terms,
             rounding,
             columns,
             own_seconds,

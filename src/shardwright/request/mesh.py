@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 from jax.sharding import AbstractMesh, Mesh
 
 from shardwright.devices import Device, axis_parts, find_device
-from shardwright.devices.targets import is_target, parse_target
+from shardwright.devices.targets import is_place, parse_target
 from shardwright.errors import MeshError, PlanError
 from shardwright.request.pins import Pins
 
@@ -127,7 +127,7 @@ def find_machine(mesh: MeshLike, device: str | Device | None, pins: Pins | None 
 
 
 def _by_place(text: str, device: str | Device | None) -> tuple[int, Device]:
-    if not is_target(text) or text == "cpu":
+    if not is_place(text):
         raise MeshError(
             f"{text!r} is no mesh; write its axes ({{'data': 4, 'model': 2}}), a number of devices (16), or where they "
             "are ('tpu:v5e:4x4', 'gpu:a100-80:2x8')."

@@ -1,7 +1,10 @@
 """What the parts of a program are, read off its structure: the batch, the sequence, weights, experts, image height.
 
-Nothing here looks at names. An argument is a weight if it has no batch; the batch is what nearly all of the arithmetic
-runs over without ever meeting itself.
+An argument is a weight if it has no batch; the batch is what nearly all of the arithmetic runs over without ever
+meeting itself. No name means anything here: ``w`` and ``x`` are as good as ``params`` and ``batch``. Names are compared
+with one another in one place: where several dimensions could be the batch, one is preferred that the state carried from
+step to step lacks, and what is carried is told by arguments and results of one type whose paths end alike
+(``carried_results``).
 """
 
 from __future__ import annotations

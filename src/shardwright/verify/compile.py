@@ -19,6 +19,7 @@ import jax
 from jax import export
 
 from shardwright._children import child_environment, child_folder, run_child
+from shardwright.compiler.invoking import INVOCATIONS
 from shardwright.devices.targets import Target, parse_target
 from shardwright.errors import CompilerMissingError, MeshError, PlanError
 from shardwright.plan.verdicts import CompilerVerdict
@@ -31,26 +32,6 @@ if TYPE_CHECKING:
     from shardwright.plan import Plan
 
 _STARTED = ("-m", "shardwright.verify.compile_child")
-_EXTRAS = {"tpu": ("tpu", ("libtpu",)), "cuda": ("gpu", ("jax_cuda12_plugin", "jax_cuda13_plugin"))}
-_ENVIRONMENT = {
-    "tpu": {
-        "JAX_PLATFORMS": "cpu",
-        "TPU_SKIP_MDS_QUERY": "1",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-        "TPU_LOG_DIR": "disabled",
-        "TPU_MIN_LOG_LEVEL": "1",
-        "TPU_STDERR_LOG_LEVEL": "1",
-    },
-    "cuda": {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "1"},
-    "cpu": {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "1"},
-}
-_COMPILER_OPTIONS: dict[str, dict[str, Any]] = {
-    "tpu": {},
-    # Kernels are chosen by trying them on a GPU. Without one, XLA's own matrix products get the first tiling that comes
-    # to hand, or none and the compiler gives up; the library's are always there.
-    "cuda": {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False},
-    "cpu": {},
-}
 
 
 def verify_compiled(
@@ -103,15 +84,17 @@ def compile_exported(
     target = parse_target(target) if isinstance(target, str) else target
     target.check(math.prod(mesh_axes.values()))
     require_compiler(target.platform)
+    called = INVOCATIONS[target.platform]
     flat, donated = flattened(exported, donate)
     task = {
         "platform": target.platform,
+        "local": called.local,
         "topology": target.topology,
         "topology_options": target.topology_options,
-        "target_config": target_config(target.device) if target.platform == "cuda" else "",
+        "target_config": target_config(target.device) if called.configured else "",
         "mesh": dict(mesh_axes),
         "donate": donated,
-        "compiler_options": {**_COMPILER_OPTIONS[target.platform], **(compiler_options or {})},
+        "compiler_options": {**called.options, **(compiler_options or {})},
     }
     with child_folder() as folder:
         (folder / "exported").write_bytes(flat.serialize())
@@ -154,13 +137,14 @@ def within(found: Mapping[str, Any], asked_bytes: int, device_bytes: int) -> dic
 
 def compiler_installed(platform: str) -> bool:
     """Whether the package with a platform's compiler is installed; that of CPUs always is."""
-    return platform not in _EXTRAS or any(importlib.util.find_spec(package) for package in _EXTRAS[platform][1])
+    packages = INVOCATIONS[platform].packages
+    return not packages or any(importlib.util.find_spec(package) for package in packages)
 
 
 def require_compiler(platform: str) -> None:
     """Raise ``CompilerMissingError`` where the package with a platform's compiler is not installed."""
     if not compiler_installed(platform):
-        extra, _ = _EXTRAS[platform]
+        extra = INVOCATIONS[platform].extra
         raise CompilerMissingError(
             f"compiling for {extra.upper()} needs a package that is not installed: pip install 'shardwright[{extra}]'."
         )
@@ -197,8 +181,8 @@ def _refused(found: dict[str, Any], target: Target) -> dict[str, Any]:
 
 def _child(folder: Path, platform: str, devices: int, timeout_seconds: float) -> dict[str, Any]:
     """Run the compiler; what it prints is searched, never shown."""
-    environment = {**child_environment(), **_ENVIRONMENT[platform], **number_widths()}
-    if platform == "cpu":
+    environment = {**child_environment(), **INVOCATIONS[platform].environment, **number_widths()}
+    if INVOCATIONS[platform].local:
         environment["JAX_NUM_CPU_DEVICES"] = str(devices)
     ended = run_child(
         sys.executable,

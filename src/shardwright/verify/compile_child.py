@@ -60,11 +60,11 @@ def compile_task(folder: str, task: dict[str, Any], devices: Sequence[Any]) -> d
 
 def target_devices(task: dict[str, Any]) -> Sequence[Any]:
     """The devices of the topology, none of which need exist; for CPU those of this process."""
-    if task["platform"] == "cpu":
+    if task["local"]:
         return jax.devices()
     options: dict[str, Any] = dict(task["topology_options"])
     name = task["topology"]
-    if task["platform"] == "cuda":
+    if task["target_config"]:
         options |= {"target_config": task["target_config"], "topology": task["topology"]}
         name = "shardwright"
     description = topologies.get_topology_desc(platform=task["platform"], topology_name=name, **options)

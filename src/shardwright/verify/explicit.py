@@ -15,7 +15,7 @@ from shardwright.apply.annotate import TAG, sharding_attribute
 from shardwright.ir.build import TERMINATORS, ReadModule, functions_of
 from shardwright.ir.given import mesh_symbol
 from shardwright.ir.kinds import CONSTRAINT, MANUAL
-from shardwright.ir.outlook import narrowed_by
+from shardwright.ir.move_terms import narrowed_by
 from shardwright.price import Partitioned
 from shardwright.space.state import Sharding
 from shardwright.verify.shardy import EXPLICIT, ShardyCollective, read_collectives

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardwright.compiler.offloading import OFFLOADING
+from shardwright.compiler.invoking import CYCLES, REFUSES, STANDS_IN
+from shardwright.compiler.offloading import HOST_COUNTED
 from shardwright.devices import AxisLink, Part, axis_links, axis_parts, joined
 from shardwright.devices.targets import Target
 from shardwright.plan.verdicts import CompiledCollective
@@ -38,7 +39,8 @@ def program_figures(
     device = target.placed_device
     parts = tuple(zip(axis_parts(device, sizes), axis_links(device, sizes), strict=True))
     collectives = tuple(_located(c, mesh_axes, parts) for c in totals.collectives)
-    timed = target.platform != "cpu"
+    compiler = device.compiler
+    timed = not compiler[STANDS_IN]
     comm_seconds = sum(c.seconds * c.times for c in collectives) if timed else None
     compute_seconds = _compute_seconds(totals, target)
     if compute_seconds is not None:
@@ -53,8 +55,8 @@ def program_figures(
         counts[c.kind] += c.times
         sent[c.kind] += c.total_bytes
     return {
-        "cycles": totals.cycles if target.platform == "tpu" else None,
-        "unestimated_bytes": totals.unestimated_bytes if target.platform == "tpu" else None,
+        "cycles": totals.cycles if compiler[CYCLES] else None,
+        "unestimated_bytes": totals.unestimated_bytes if compiler[CYCLES] else None,
         "unknown_loops": list(totals.unknown_loops),
         "collectives": collectives,
         "counts": dict(counts),
@@ -120,24 +122,25 @@ def _seconds(found: HloCollective, at: Span, sizes: Sequence[int], links: Axes) 
 def memory_figures(memory: Mapping[str, int], target: Target) -> dict[str, Any]:
     """What the program takes of a device, and whether it fits.
 
-    A TPU program that does not fit is not compiled at all, and what must fit is the most that is allocated at one time:
-    programs whose temporaries sum up to more than the device has were seen to compile. Other compilers do not ask.
+    Where the compiler refuses what does not fit, what must fit is the most that is allocated at one time.
     """
+    compiler = target.device.compiler
     limit = target.device.usable_bytes or target.device.memory_bytes
     if not memory:
         return {"fits": None, "peak_bytes": None, "limit_bytes": limit}
     used = ("argument_bytes", "output_bytes", "temp_bytes", "generated_code_bytes")
     peak = sum(memory[name] for name in used) - memory["alias_bytes"]
     host = sum(memory.get(f"host_{name}", 0) for name in used) - memory.get("host_alias_bytes", 0)
-    if target.platform == "tpu":
+    if compiler[REFUSES]:
         # The most at one time counts what lies in the chip's own memory too, which small programs have all theirs in.
         most = memory.get("peak_bytes", 0)
-        if OFFLOADING.counted_on_device:
+        if compiler[HOST_COUNTED]:
             most -= host - memory.get("host_temp_bytes", 0)
         peak = min(most, peak) if most > 0 else peak
-    fits = {"tpu": True, "cpu": None}.get(target.platform, peak <= limit)
-    limit_bytes = limit if target.platform != "cpu" else None
-    return {"fits": fits, "peak_bytes": peak, "limit_bytes": limit_bytes, "host_bytes": host}
+    if compiler[STANDS_IN]:
+        return {"fits": None, "peak_bytes": peak, "limit_bytes": None, "host_bytes": host}
+    fits = compiler[REFUSES] or peak <= limit
+    return {"fits": fits, "peak_bytes": peak, "limit_bytes": limit, "host_bytes": host}
 
 
 _HOST = "S(5)"

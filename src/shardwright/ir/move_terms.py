@@ -1,13 +1,7 @@
-"""What becomes of an op's operands and results, as far as it changes what moving them costs.
+"""On what terms an op's operands and results are moved: what the compiler does that changes what it costs.
 
-Things that compilers do. All-reduces that do not wait for one another are made one (XLA's all-reduce combiner: in
-a compiled U-Net under data parallelism two were left of 109), so they pay the latency of one between them. And a tensor
-whose only use is a conversion to a narrower type can be moved after it instead of before, at fewer bytes. On TPUs a
-matrix product of f32 is one of bf16 unless it was asked to be precise, and its operands are rounded before they are
-moved (the TPU compiler's all-gathers of an MLP's f32 weights are of bf16); partial sums of a product are scattered in a
-loop over its parts, and those of a scatter (a sum over a graph's edges) are reduced whole before each device takes its
-part. Sums that are added up are reduced once (XLA's all-reduce reassociation): of the three all-reduces behind queries,
-keys and values in the backward pass of a Megatron layer the TPU compiler leaves one.
+Which all-reduces are made one, which tensors are narrower by the time they are moved, whose operands are rounded, and
+whose partial sums are reduced whole, or together: ``compiler/moving.py`` has the behaviours with their evidence.
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ from shardwright.ir.kinds import CONSTRAINT, PRODUCTS, VIEWS
 from shardwright.ir.program import Op, Program, bits_of
 
 
-class Outlook(NamedTuple):
+class MoveTerms(NamedTuple):
     """Of one op: how many all-reduces may become one with its own, and the bytes that are left of each result.
 
     ``narrowing`` is 0.5 for a result in f32 that is only used to be converted to bf16, and 1 where nothing narrows.
@@ -35,8 +29,8 @@ class Outlook(NamedTuple):
     addends: int = 1
 
 
-def find_outlooks(program: Program) -> list[Outlook]:
-    """The outlook of every op.
+def find_move_terms(program: Program) -> list[MoveTerms]:
+    """The terms of every op.
 
     All-reduces can be combined when nothing heavy waits for their results: gradients, in short. Those of one region
     are taken to be combined.
@@ -50,7 +44,7 @@ def find_outlooks(program: Program) -> list[Outlook]:
     count = Counter(op.region for op in program.ops if late(op))
     addends = _addends(program)
     return [
-        Outlook(
+        MoveTerms(
             count[op.region] if late(op) else 1,
             tuple([_narrowing(program, v) for v in op.results]),
             product := bool(op.flops) and op.kind in PRODUCTS,

@@ -6,7 +6,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.devices import find_device
-from shardwright.ir.outlook import narrowed_by
+from shardwright.ir.move_terms import narrowed_by
 from shardwright.price import DevicePrices
 from shardwright.price.collectives import Move
 from shardwright.price.kept import stays_whole
@@ -37,7 +37,7 @@ PARAMS = {"a": array(64, 32), "b": array(32, 16)}
 
 def test_gradients_share_a_latency_and_activations_do_not():
     program = sw.analyse(two_layers, PARAMS, array(128, 64)).program
-    sharers = {str(program.values[program.ops[o].results[0]]): program.outlooks[o].sharers for o in dots(program)}
+    sharers = {str(program.values[program.ops[o].results[0]]): program.move_terms[o].sharers for o in dots(program)}
     # The forward products and the gradient of the hidden activation are waited for; the two gradients are not.
     assert sharers["f32[128,32]"] == 1
     assert sharers["f32[32,64]"] == sharers["f32[16,32]"] == 2
@@ -49,12 +49,12 @@ def test_sums_that_are_added_up_are_reduced_once():
 
     args = [array(64, 32)] * 3 + [array(128, 64)]
     program = sw.analyse(lambda *args: fn(*args)[0], *args).program
-    assert [program.outlooks[o].addends for o in dots(program)] == [3, 3, 3]
+    assert [program.move_terms[o].addends for o in dots(program)] == [3, 3, 3]
     # One that is also used elsewhere is not, nor one that is added to something else first.
     program = sw.analyse(lambda a, b, x: (lambda h: (h + x @ b, h))(x @ a), *args[:2], args[3]).program
-    assert [program.outlooks[o].addends for o in dots(program)] == [1, 1]
+    assert [program.move_terms[o].addends for o in dots(program)] == [1, 1]
     program = sw.analyse(lambda a, b, x: (1 + x @ a) + x @ b, *args[:2], args[3]).program
-    assert [program.outlooks[o].addends for o in dots(program)] == [1, 1]
+    assert [program.move_terms[o].addends for o in dots(program)] == [1, 1]
     plan = sw.evaluate(
         lambda *args: fn(*args)[0], *args, mesh={"x": 4}, device="tpu-v5e", decisions=[("x", "args.3[1]")]
     )
@@ -69,7 +69,7 @@ def test_what_a_loop_carries_into_its_next_turn_is_waited_for():
     program = sw.analyse(chain, array(16, 16), array(8, 16)).program
     (o,) = dots(program)
     assert program.awaited[program.ops[o].results[0]]
-    assert program.outlooks[o].sharers == 1
+    assert program.move_terms[o].sharers == 1
 
 
 def test_data_parallelism_pays_one_latency_for_all_gradients():
@@ -217,8 +217,8 @@ def test_a_product_says_whether_its_operands_may_be_rounded():
     for fn, rounds in ((product, True), (precise, False)):
         program = sw.analyse(fn, array(64, 32), array(32, 16)).program
         (o,) = dots(program)
-        assert program.outlooks[o].product
-        assert program.outlooks[o].rounds == rounds
+        assert program.move_terms[o].product
+        assert program.move_terms[o].rounds == rounds
 
 
 def gathered(fn, device, dtype):
@@ -262,7 +262,7 @@ def test_sums_over_edges_are_reduced_whole():
         return jax.ops.segment_sum(x, to, num_segments=64)
 
     program = sw.analyse(sums, array(4096, 32), array(4096, dtype=jnp.int32)).program
-    whole = [op.kind for op, outlook in zip(program.ops, program.outlooks, strict=True) if outlook.reduces_whole]
+    whole = [op.kind for op, terms in zip(program.ops, program.move_terms, strict=True) if terms.reduces_whole]
     assert whole == ["scatter"]
 
 

@@ -1,0 +1,169 @@
+"""Which ops run together as one kernel, so that what is between them never exists in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardwright.compiler.behaviours import TPU, Behaviour, everywhere, structural
+
+_SEEN = "Final programs of the libtpu of jax 0.10.2 for v5e, and the totals of benchmarks/fidelity.py"
+
+
+@dataclass(frozen=True)
+class Recomputing:
+    """When a value that several kernels need is computed again in each.
+
+    It may keep alive, of what it is computed from, ``cheap`` times its own bytes, or ``expensive`` times where
+    something expensive is on the way: a little more for cheap ones, so that what is reduced or broadcast on the way
+    does not count. It is kept if it is computed from more than ``most_leaves`` stored values, or if ``longest_chain``
+    ops are not enough.
+    """
+
+    cheap: float
+    expensive: float
+    most_leaves: int
+    longest_chain: int
+
+
+ELEMENTWISE = structural(
+    "elementwise ops run inside the kernel that needs them",
+    "So do broadcasts, conversions and slices. What a loop carries, a branch or the program returns, or an op uses "
+    "that fuses nothing (sort, gather, …) is stored. Collectives, custom calls and generators of random bits fuse "
+    "with nothing.",
+    evidence=f"{_SEEN}: docs/benchmarks/fidelity.md.",
+    tests=("test_memory.py::test_elementwise_chains_are_one_kernel",),
+    where=("price.kernels.find_kernels",),
+)
+
+RECOMPUTED = everywhere(
+    "cheap ops are computed again in each kernel, expensive ones are kept",
+    "Where several kernels need a value, a cheap one is computed again in each unless that would keep more in "
+    "memory than its result; an expensive one (exp, tanh) only if it would keep less. What is needed anyway costs "
+    "nothing.",
+    effect=Recomputing(cheap=1.25, expensive=0.75, most_leaves=12, longest_chain=64),
+    evidence=f"{_SEEN}: of a softmax the scores in bf16 are kept and not their exponentials in f32. The figures are "
+    "fitted to the memory of these programs (docs/benchmarks/fidelity.md).",
+    tests=(
+        "test_memory.py::test_cheap_ops_are_computed_again_and_expensive_ones_kept",
+        "test_memory.py::test_what_is_smaller_than_its_inputs_is_kept",
+        "test_memory.py::test_a_long_way_to_what_is_spread_is_gone_once",
+    ),
+    where=("price.kernels.find_kernels",),
+)
+
+WRITTEN_OUT = structural(
+    "what is written out at length is not computed twice",
+    "Some ops are polynomials of dozens of ops by the time they are fused. They are kept where several kernels need "
+    "them, and before they are repeated in a larger value.",
+    ops=("digamma", "erf_inv", "erfc", "lgamma"),
+    evidence="BERT and ViT of transformers, v5e, libtpu of jax 0.10.2: erfc is some 65 ops when it is fused "
+    "(StableHLO, ChloLegalizeToStablehlo.cpp), and its result is stored; the bits of a dropout are computed where "
+    "their mask is.",
+    tests=("test_memory.py::test_what_is_written_out_at_length_is_not_computed_twice",),
+    where=("price.kernels.find_kernels",),
+)
+
+COMES_TOGETHER = structural(
+    "where all kernels need one value that comes of another, that one is kept",
+    "A value whose uses all come together again in one op is computed no more often than that op, and whether to keep "
+    "the op's result is the question.",
+    evidence=f"{_SEEN}.",
+    tests=("test_memory.py::test_what_comes_together_again_is_decided_there",),
+    where=("price.kernels._come_together",),
+)
+
+SCALING = structural(
+    "a product that sums nothing up is a multiplication",
+    "A matrix product that scales one operand by the other is elementwise, and fuses as such.",
+    ops=("dot", "dot_general"),
+    evidence="BERT of transformers, v5e, libtpu of jax 0.10.2: a head's mask is multiplied, and is no matrix product.",
+    tests=("test_memory.py::test_a_product_that_only_scales_is_a_multiplication",),
+    where=("price.kernels._fused",),
+)
+
+OPERANDS_INSIDE = Behaviour(
+    name="contractions compute their operands inside",
+    what="A contraction takes elementwise ops on its operands in. On a GPU or a CPU it is a library's, which reads its "
+    "operands from memory.",
+    effect=True,
+    otherwise=False,
+    platforms=TPU,
+    ops=("convolution", "dot", "dot_general", "ragged_dot"),
+    evidence=f"{_SEEN}. For GPUs docs/benchmarks/fidelity_gpu.md: products there are custom calls of cuBLAS.",
+    tests=("test_memory.py::test_a_product_computes_its_operands_inside_on_a_tpu_but_not_on_a_gpu",),
+    where=("price.kernels.find_kernels",),
+)
+
+EPILOGUES = everywhere(
+    "contractions take in what follows",
+    "Elementwise ops that follow a contraction run inside it, as long as they come together in one value again, "
+    "which is what is stored; at most so many of them. Of two contractions that meet in one op, the later takes it in.",
+    effect=32,
+    ops=("convolution", "dot", "dot_general", "ragged_dot"),
+    evidence=f"{_SEEN}. The length is a bound on the walk; no longer one was seen.",
+    tests=(
+        "test_memory.py::test_a_product_takes_its_epilogue_in",
+        "test_memory.py::test_of_two_products_that_meet_the_later_takes_the_op_in",
+    ),
+    where=("price.kernels._epilogues", "price.kernels._meetings"),
+)
+
+WIDENED = structural(
+    "a conversion to a wider type is left to the users",
+    "What a contraction stores is the narrow value, where a conversion to a wider type is the last that follows it.",
+    ops=("convert",),
+    evidence=f"{_SEEN}.",
+    tests=("test_memory.py::test_a_wider_copy_is_left_to_the_users",),
+    where=("price.kernels._widened",),
+)
+
+NO_WAITING = structural(
+    "no contraction waits for a loop that stands after it",
+    "What needs something that a later loop has to make first is not taken in: the contraction's operands would be "
+    "kept for as long.",
+    ops=("while",),
+    evidence="GPT with batch 272 on 16 v5e, libtpu of jax 0.10.2: 13.08 GiB; the estimate is 12.94, and 2.1 more where "
+    "the gradient of the logits is kept through the backward pass for a sum at its end.",
+    tests=("test_memory.py::test_a_product_does_not_wait_for_a_loop_after_it",),
+    where=("price.kernels._meetings",),
+)
+
+COPIED_SLICES = Behaviour(
+    name="slices of what a loop carries are copied out first",
+    what="A slice of so many or more dimensions that a loop takes of what it carries is a copy before anything is "
+    "computed from it; not if it is all of it, or converted to a narrower type, which is done for the whole stack "
+    "before the loop.",
+    effect=3,
+    otherwise=0,
+    platforms=TPU,
+    ops=("dynamic_slice",),
+    evidence="A decoding step with a cache, libtpu of jax 0.10.2: copies of 286 bytes a cycle on v5e, 287 on each core "
+    "of v5p. Matrices, of two dimensions, are read where they lie.",
+    tests=("test_memory.py::test_slices_of_three_dimensions_are_copied_out_on_a_tpu",),
+    where=("price.kernels.is_copied_slice",),
+)
+
+EARLY_RESULTS = structural(
+    "what leads to the results alone runs as soon as it can",
+    "Elementwise ops and reductions that lead to nothing but the program's results (an optimizer's update) run as soon "
+    "as their operands are there, which frees a gradient as soon as it is known; but what writes over a donated "
+    "argument waits until that has been read, and a product that such an op takes in runs in its own place.",
+    evidence="An unrolled perceptron with plain gradient descent, v5e, libtpu of jax 0.10.2: 419 MB; the estimate is "
+    "463, and 808 where the products run with the updates.",
+    tests=("test_memory.py::test_a_gradient_is_used_up_before_the_next_one_comes",),
+    where=("price.kernels._positions",),
+)
+
+RECORDS = (
+    ELEMENTWISE,
+    RECOMPUTED,
+    WRITTEN_OUT,
+    COMES_TOGETHER,
+    SCALING,
+    OPERANDS_INSIDE,
+    EPILOGUES,
+    WIDENED,
+    NO_WAITING,
+    COPIED_SLICES,
+    EARLY_RESULTS,
+)

@@ -1,0 +1,160 @@
+"""Which collectives are left of those that shardings ask for, and how many bytes they move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shardwright.compiler.behaviours import TPU, Behaviour, everywhere, structural
+
+COMBINED = structural(
+    "all-reduces that nothing heavy waits for are made one",
+    "Those of one region share the latency of one (XLA's all-reduce combiner): gradients, in short.",
+    ops=("all_reduce",),
+    evidence="A U-Net under data parallelism, v5e, libtpu of jax 0.10.2: two all-reduces were left of 109.",
+    tests=(
+        "test_move_terms.py::test_gradients_share_a_latency_and_activations_do_not",
+        "test_move_terms.py::test_data_parallelism_pays_one_latency_for_all_gradients",
+    ),
+    where=("ir.move_terms.find_move_terms",),
+)
+
+NARROWED = structural(
+    "a tensor is moved once it is narrower",
+    "One whose only use is a conversion to a narrower type is moved after it, at fewer bytes.",
+    ops=("convert",),
+    evidence="libtpu of jax 0.10.2, v5e, and Shardy's own program: collectives of bf16 behind sums in f32 that are "
+    "only used in bf16.",
+    tests=(
+        "test_move_terms.py::test_a_tensor_is_moved_once_it_is_narrower",
+        "test_move_terms.py::test_no_narrowing_where_the_wide_tensor_is_used_too",
+    ),
+    where=("ir.move_terms.narrowed_by",),
+)
+
+ROUNDED = Behaviour(
+    name="operands of f32 products are rounded before they are moved",
+    what="A matrix product of f32 is one of so many bits unless it was asked to be precise, and its operands are "
+    "rounded first. Partial sums keep all of their bits.",
+    effect=16,
+    otherwise=0,
+    platforms=TPU,
+    ops=("dot", "dot_general"),
+    evidence="The all-gathers of an MLP's f32 weights are of bf16, v5e, libtpu of jax 0.10.2.",
+    tests=(
+        "test_move_terms.py::test_tpus_round_the_operands_of_products_before_they_move_them",
+        "test_move_terms.py::test_a_product_says_whether_its_operands_may_be_rounded",
+    ),
+    where=("price.prices.DevicePrices.rounding",),
+)
+
+
+@dataclass(frozen=True)
+class Looped:
+    """A product as a loop over the parts of its result: ``passes`` times their bytes, if it takes ``least_seconds``."""
+
+    passes: float
+    least_seconds: float
+
+
+LOOPED_PRODUCTS = Behaviour(
+    name="a product whose partial sums are scattered is a loop over its parts",
+    what="Each part is written, and read and written again when it is added to what came from the neighbour, in time "
+    "of its own. Parts that are smaller than the matrix unit leave the rest of it idle. There must be work to hide "
+    "the moves behind.",
+    effect=Looped(passes=5, least_seconds=1e-4),
+    otherwise=Looped(passes=0, least_seconds=float("inf")),
+    platforms=TPU,
+    ops=("dot", "dot_general"),
+    evidence="Cycles of the libtpu of jax 0.10.2 on v5e: 2.28 ms for an f32[8192,8192] of 16,384 rows on 16 devices, "
+    "0.70 without; 0.90 for a bf16[2048,8192] of 65,536 rows, 0.70 without. Products of 0.2 ms were seen to be made "
+    "loops; with a price on it for a decoding step's products, of tens of microseconds, plans got worse by the "
+    "compiler.",
+    tests=("test_move_terms.py::test_scattering_partial_sums_takes_the_product_apart_on_tpus",),
+    where=("price.prices.DevicePrices.loop_seconds",),
+)
+
+SCATTERED_SUMS = structural(
+    "partial sums of a scatter are reduced whole",
+    "A sum over a graph's edges, say. Each device takes its part of it afterwards, which moves twice as much as "
+    "scattering it.",
+    ops=("scatter",),
+    evidence="Graph networks split by edges, v5e, libtpu of jax 0.10.2: sums over edges are reduced before a device "
+    "takes its part.",
+    tests=("test_move_terms.py::test_sums_over_edges_are_reduced_whole",),
+    where=("ir.move_terms.find_move_terms",),
+)
+
+LATE_SCATTERING = everywhere(
+    "sums are not scattered onto a dimension that lies along a later axis",
+    "The partitioner reduces the whole part and takes its slice, which moves so many times what scattering it does.",
+    effect=2.0,
+    evidence="Compiled for v5e by the libtpu of jax 0.10.2, with Shardy's constraints and with plain ones.",
+    tests=("test_collectives.py::test_xla_reduces_whole_what_is_scattered_before_an_axis_of_the_dimension",),
+    where=("price.collectives.reduce_partial",),
+)
+
+SCATTERED_WITHIN = structural(
+    "a part is scattered within itself",
+    "The axes that partial sums are scattered over come after those that the dimension has, whatever their order "
+    "should be. Told otherwise, XLA gathers the operands in place of scattering the result.",
+    evidence="Compiled for v5e by the libtpu of jax 0.10.2.",
+    tests=("test_collectives.py::test_where_partial_sums_are_scattered",),
+    where=("price.collectives.reduced",),
+)
+
+
+def _square_or_cuboid(sides: Sequence[int]) -> bool:
+    """Whether chips along each dimension of a slice make a square of 4 × 4 or more, or a cuboid."""
+    longer = [side for side in sides if side > 1]
+    return len(longer) == 3 or (len(longer) == 2 and longer[0] == longer[1] >= 4)
+
+
+def _never(sides: Sequence[int]) -> bool:  # noqa: ARG001
+    return False
+
+
+_OfSides = Callable[[Sequence[int]], bool]
+_SLICES: _OfSides = _square_or_cuboid
+WHOLE_SLICES = Behaviour(
+    name="sums over every device of a square or a cuboid are reduced whole",
+    what="A sum over devices that becomes split along them is one fusion, all-reduce-scatter, which sends half of what "
+    "an all-reduce does; but not where its group is every device of a square or a cuboid of chips. Products are not "
+    "meant: where there is enough work to hide it behind, they are loops that scatter their sums.",
+    effect=_SLICES,
+    otherwise=_never,
+    platforms=TPU,
+    ops=("reduce", "ragged_dot"),
+    evidence="Final programs of libtpu 0.0.42 for f32[32768,512], summed from [32768,512,64] split along its last "
+    "dimension. Whole, over all devices of v5e and v6e 4x4 and 8x8 (by one axis or two) and of v5p 2x2x2, 2x2x4, 2x4x4 "
+    "and 4x4x4. Scattered, over all devices of v5e 2x2, 2x4 and 4x8, of v6e 2x4 and of v5p 2x2x1; and over some: 4 of "
+    "v5e 4x4, 8 of 4x4 and of 8x8, 16 of 16x16, 4 of v6e 4x4, 4 and 16 of v5p 4x4x4.",
+    tests=(
+        "test_move_terms.py::test_sums_over_every_device_of_a_square_or_a_cuboid_are_reduced_whole",
+        "test_move_terms.py::test_a_sum_that_is_reduced_whole_costs_twice_what_scattering_it_does",
+    ),
+    where=("price.prices.DevicePrices.reduces_whole",),
+)
+
+ADDED_UP = structural(
+    "sums that are added up are reduced once",
+    "XLA's all-reduce reassociation: products that are added up before anything else is done with them have one "
+    "all-reduce between them.",
+    ops=("add",),
+    evidence="The backward pass of a Megatron layer, v5e, libtpu of jax 0.10.2: of the three all-reduces behind "
+    "queries, keys and values one is left.",
+    tests=("test_move_terms.py::test_sums_that_are_added_up_are_reduced_once",),
+    where=("ir.move_terms.find_move_terms",),
+)
+
+RECORDS = (
+    COMBINED,
+    NARROWED,
+    ROUNDED,
+    LOOPED_PRODUCTS,
+    SCATTERED_SUMS,
+    LATE_SCATTERING,
+    SCATTERED_WITHIN,
+    WHOLE_SLICES,
+    ADDED_UP,
+)
