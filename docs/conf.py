@@ -73,6 +73,7 @@ MEMBERS = (
     "InfeasibleError",
     "Link",
     "Plan",
+    "Problem",
     "StableHLO",
     "Whole",
 )
