@@ -8,7 +8,8 @@ more:
 - ``<!-- raises: PinError -->``: the block ends with this exception, and its sentence is the end of the output;
 - ``<!-- exit code: 3 -->``: of the last command;
 - ``<!-- not run: needs a TPU compiler -->``: and why;
-- ``<!-- numbers differ -->``, before a ``text`` block: only the words are compared.
+- ``<!-- about -->``, before a ``text`` block: figures may differ by 1%, and seconds that a search took by any amount;
+- ``<!-- numbers differ: why -->``: only the words are compared.
 
 Of a command that goes well, what it prints on standard output counts.
 
@@ -91,6 +92,8 @@ class Shown:
     @property
     def same(self) -> bool:
         """The page shows what is printed."""
+        if self.block.marked("about") is not None:
+            return _alike(_tokens(self.block.code), _tokens(self.printed))
         parts = _words if self.block.marked("numbers differ") is not None else _lines
         pattern = "".join("(?:.*\n)*?" if part == _ANY else re.escape(part) + "\n" for part in parts(self.block.code))
         return re.fullmatch(pattern, "".join(f"{part}\n" for part in parts(self.printed))) is not None
@@ -103,6 +106,49 @@ def _lines(text: str) -> list[str]:
 def _words(text: str) -> list[str]:
     """Where a line ends may depend on a number."""
     return _NUMBER.sub("#", text).split()
+
+
+_UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "B": 1.0, "%": 0.01, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
+    f"{unit}iB": 1024.0**power for power, unit in enumerate("KMGT", 1)
+}
+_CLOCK = re.compile(r"\bin \d[\d.,]* (?:µs|ms|s|min)\b|\b\d[\d,]* (?:states|simulations)\b")
+"""How long something took on the machine that ran it, and how far a search came."""
+_WITHIN = 0.01
+
+
+def _tokens(text: str) -> list[str]:
+    """Words and figures, each figure with its unit."""
+    text = _CLOCK.sub("~", text)
+    text = _NUMBER.sub(lambda m: f" {m[0].replace(' ', '')} ", text)
+    return text.split()
+
+
+def _figure(token: str) -> tuple[float, float] | None:
+    """The value of a figure, and that of its last digit; None for a word."""
+    found = re.fullmatch(r"([+-]?\d[\d,]*)(\.\d+)?(e[+-]?\d+)?(\D*)", token)
+    if found is None or (found[4] and found[4] not in _UNITS):
+        return None
+    unit = _UNITS.get(found[4], 1.0) * 10.0 ** int((found[3] or "e0")[1:])
+    digits = len(found[2]) - 1 if found[2] else 0
+    return float(found[1].replace(",", "") + (found[2] or "")) * unit, 10.0**-digits * unit
+
+
+def _alike(shown: list[str], printed: list[str]) -> bool:
+    """Whether a page says what is printed: the same words, and figures within 1%, or of one step of their last digit."""
+
+    def same(a: str, b: str) -> bool:
+        x, y = _figure(a), _figure(b)
+        if x is None or y is None:
+            return a == b
+        return abs(x[0] - y[0]) <= max(_WITHIN * abs(y[0]), 1.001 * max(x[1], y[1]))
+
+    reached = {0}
+    for word in shown:
+        if word == _ANY:
+            reached = set(range(min(reached, default=len(printed) + 1), len(printed) + 1))
+        else:
+            reached = {n + 1 for n in reached if n < len(printed) and same(word, printed[n])}
+    return len(printed) in reached
 
 
 def run_page(page: Path, folder: Path) -> list[Shown]:

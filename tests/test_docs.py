@@ -62,6 +62,12 @@ def test_what_is_compared():
     assert not shown("a  1\n", "a  2\n")
     assert shown("step 1.5 ms,  3,000 ops\n", "step 17 µs, 12 ops\n", "numbers differ")
     assert not shown("step 1.5 ms\n", "steps 1.5 ms\n", "numbers differ")
+    assert shown("step 352 ms,  3,000 ops; found in 2 s\n", "step 350 ms, 2,990 ops;\nfound in 31 s\n", "about")
+    assert not shown("step 352 ms\n", "step 361 ms\n", "about")
+    assert not shown("step 352 ms\n", "step 352 µs\n", "about")
+    assert not shown("a step of 352 ms\n", "step 352 ms\n", "about")
+    assert shown("[…]\ntakes 2.1 GiB\n[…]\n", "it\ntakes 2.11 GiB\nor so\n", "about")
+    assert not shown("[…]\ntakes 2.1 GiB\n[…]\n", "it\ntakes 2.5 GiB\nor so\n", "about")
     assert shown("a\n[…]\nd\n", "a\nb\nc\nd\n")
     assert not shown("a\n[…]\nd\n", "a\nb\nc\n")
 
