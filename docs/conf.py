@@ -57,6 +57,8 @@ PAGES = {
         "comparison",
         "command_line",
         "api",
+        "walk",
+        "house",
         "benchmarks",
     ],
     "benchmarks": ["long_context", "benchmarks/*"],

@@ -125,7 +125,7 @@ def _tokens(text: str) -> list[str]:
 
 def _figure(token: str) -> tuple[float, float] | None:
     """The value of a figure, and that of its last digit; None for a word."""
-    found = re.fullmatch(r"([+-]?\d[\d,]*)(\.\d+)?(e[+-]?\d+)?(\D*)", token)
+    found = re.fullmatch(r"([+-]?\d[\d,]*)(\.\d+)?(e[+-]?\d{1,2})?(\D*)", token)
     if found is None or (found[4] and found[4] not in _UNITS):
         return None
     unit = _UNITS.get(found[4], 1.0) * 10.0 ** int((found[3] or "e0")[1:])
@@ -134,7 +134,7 @@ def _figure(token: str) -> tuple[float, float] | None:
 
 
 def _alike(shown: list[str], printed: list[str]) -> bool:
-    """Whether a page says what is printed: the same words, and figures within 1%, or of one step of their last digit."""
+    """Whether a page says what is printed: the same words, and figures within 1%, or one step of their last digit."""
 
     def same(a: str, b: str) -> bool:
         x, y = _figure(a), _figure(b)
