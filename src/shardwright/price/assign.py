@@ -85,7 +85,7 @@ class Assignment(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """From a sharding, and partial sums, to another; the rest is of the ``MoveTerms``, or of an operand's type."""
+    """A move from a sharding, and partial sums, to another; the rest is of the terms, or of an operand's type."""
 
     have: Sharding
     partial: tuple[int, ...]
