@@ -217,7 +217,7 @@ def ambient_mesh() -> AbstractMesh | None:
 
 @contextlib.contextmanager
 def regions_replaced(replace: Callable[..., Any]) -> Iterator[None]:
-    """Have ``replace`` called for each ``shard_map`` that is traced, with what it is given (``own_shardings.py``).
+    """Have ``replace`` called for each traced ``shard_map``, with what it is given: see ``frontend/own_shardings.py``.
 
     Where that fails, because the region names an axis, or is the transpose of one that does and says so in its types,
     the region stays. Functions that were jitted inside are traced anew, and what comes of it is not kept for others:
