@@ -35,8 +35,8 @@ import jax
 from scipy.stats import spearmanr
 
 import shardwright as sw
-from shardwright.devices.targets import parse_target
 from shardwright.models import build
+from shardwright.request.targets import parse_target
 from shardwright.verify.compile import compile_exported
 from shardwright.verify.figures import program_figures
 from shardwright.verify.hlo import parse_hlo

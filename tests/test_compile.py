@@ -14,8 +14,8 @@ from jax.sharding import PartitionSpec as P
 
 import shardwright as sw
 from programs import f32
-from shardwright.devices.targets import parse_target
 from shardwright.errors import CompilerMissingError
+from shardwright.request.targets import parse_target
 from shardwright.verify import CompilerVerdict, compile, compile_exported
 from shardwright.verify.figures import memory_figures
 

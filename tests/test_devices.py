@@ -28,9 +28,9 @@ from shardwright.devices import (
     parse_bytes,
 )
 from shardwright.devices.presets import cpu_device
-from shardwright.devices.targets import parse_target
 from shardwright.errors import DeviceError, ShardwrightError
 from shardwright.price.collectives import collective_seconds
+from shardwright.request.targets import parse_target
 
 GB, GIB = 1e9, 1024**3
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardwright.devices.targets import parse_target
 from shardwright.ir.program import Source
+from shardwright.request.targets import parse_target
 from shardwright.verify.device_groups import Span, permuted_pairs, permuted_span, replica_groups, span
 from shardwright.verify.figures import program_figures
 from shardwright.verify.hlo import bits_of, bytes_of, parse_hlo, parse_instruction

@@ -16,8 +16,8 @@ from jax.sharding import PartitionSpec as P
 import shardwright as sw
 from shardwright.compiler.offloading import PIPELINED, exposed_seconds
 from shardwright.devices import PRESETS
-from shardwright.devices.targets import parse_target
 from shardwright.frontend.stablehlo import read_stablehlo
+from shardwright.request.targets import parse_target
 from shardwright.verify.figures import memory_figures, replay_transfers
 from shardwright.verify.hlo import parse_hlo
 

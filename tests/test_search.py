@@ -13,10 +13,10 @@ import shardwright as sw
 from benchmarks.baselines import exhaustive, experts
 from programs import f32
 from shardwright.devices import find_device
-from shardwright.devices.targets import parse_target
 from shardwright.models import build
 from shardwright.price import Cost, CostModel, Places
 from shardwright.request import MeshShape
+from shardwright.request.targets import parse_target
 from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
 from shardwright.search.improve import improve, neighbours
 from shardwright.search.lists import Order

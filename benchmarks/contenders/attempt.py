@@ -25,7 +25,6 @@ from benchmarks.contenders.match import Work
 from shardwright._collector import collector_paused
 from shardwright.analysis import analyse_program
 from shardwright.apply import export_annotated
-from shardwright.devices.targets import Target
 from shardwright.errors import PlanError
 from shardwright.frontend.trace import lower
 from shardwright.ir.build import ReadModule
@@ -37,6 +36,7 @@ from shardwright.price import DevicePrices, Partitioned, Places
 from shardwright.price.assign import Assigner, Assignment, OpProblem
 from shardwright.price.ways import Prices, candidates
 from shardwright.request import MeshShape
+from shardwright.request.targets import Target
 from shardwright.space.state import Sharding, State
 from shardwright.verify import compile_exported
 

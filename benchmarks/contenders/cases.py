@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from shardwright.devices.targets import Target, parse_target
 from shardwright.errors import TargetError
 from shardwright.models import build
 from shardwright.models.model import Program
 from shardwright.models.sizes import suggestion
+from shardwright.request.targets import Target, parse_target
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from functools import partial
 from shardwright._progress import compile_bar
 from shardwright.compiler.margins import Margin
 from shardwright.devices import Device
-from shardwright.devices.targets import target_of
 from shardwright.errors import CompilerMissingError, MeshError, PlanError
 from shardwright.ir.build import ReadModule
 from shardwright.ir.program import Source
@@ -19,6 +18,7 @@ from shardwright.plan import Plan
 from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.price import CostModel
 from shardwright.price.collectives import ALL_REDUCE, REDUCE_SCATTER, Move
+from shardwright.request.targets import target_of
 from shardwright.space.state import State
 from shardwright.verify.compile import compiler_installed, require_compiler, verify_compiled
 from shardwright.verify.explicit import explicit_collectives

@@ -9,9 +9,9 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from shardwright.cli.output import put
 from shardwright.devices import PRESETS
-from shardwright.devices.targets import target_beginnings
 from shardwright.models import MODELS, Model
 from shardwright.request.mesh import AXES
+from shardwright.request.targets import target_beginnings
 from shardwright.space import TACTICS
 
 SHELLS = ("bash", "zsh", "fish")

@@ -19,13 +19,13 @@ from shardwright.cli.completions import (
 from shardwright.cli.process import need_no_accelerator
 from shardwright.cli.target import Target, find_target
 from shardwright.cli.typed_values import mesh_devices, parse_literal, parse_mesh, parse_pairs, parse_pins
-from shardwright.devices.targets import parse_target
 from shardwright.front import Front
 from shardwright.frontend.own_shardings import DROP, KEEP
 from shardwright.frontend.trace import PLATFORMS
 from shardwright.pareto import pareto
 from shardwright.partition import partition
 from shardwright.plan import Plan
+from shardwright.request.targets import parse_target
 
 Command = Callable[..., Any]
 

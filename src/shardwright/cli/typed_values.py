@@ -9,9 +9,9 @@ from typing import Any
 
 from jax.sharding import PartitionSpec
 
-from shardwright.devices.targets import is_target
 from shardwright.errors import MeshError, PinError, TargetError, nearest
 from shardwright.request.mesh import AXES, find_machine
+from shardwright.request.targets import is_target
 from shardwright.space import TACTICS
 
 _SPECS = ("P", "PartitionSpec")

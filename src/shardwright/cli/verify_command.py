@@ -15,9 +15,9 @@ from shardwright.cli.completions import complete_checks
 from shardwright.cli.output import emit, note, only_results, show
 from shardwright.cli.process import DOES_NOT_FIT, need_no_accelerator
 from shardwright.cli.shared_options import callable_target, json_option, target_options, tracing
-from shardwright.devices.targets import is_target, parse_target
 from shardwright.errors import PlanError, PlanWarning, nearest
 from shardwright.evaluate import load
+from shardwright.request.targets import is_target, parse_target
 from shardwright.verify import CompilerVerdict, Verdict
 
 

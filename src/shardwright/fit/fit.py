@@ -9,7 +9,6 @@ from shardwright._amounts import human_bytes
 from shardwright._progress import note_bar
 from shardwright.choose import MOST_ASKED, whom_to_ask
 from shardwright.devices import Device
-from shardwright.devices.targets import parse_target
 from shardwright.errors import DeviceError, InfeasibleError, MeshError, PinError, PlanError
 from shardwright.fit.attempts import Attempt, Attempts
 from shardwright.fit.dimension import find_dimension
@@ -24,6 +23,7 @@ from shardwright.plan import Plan
 from shardwright.problem import Problem
 from shardwright.request import Budget, MeshLike, MeshShape, PinLike, check_count
 from shardwright.request.mesh import shapes
+from shardwright.request.targets import parse_target
 
 _MOST_NUMBERS_ASKED = 2
 """Numbers of devices that the compiler is asked about, at most."""

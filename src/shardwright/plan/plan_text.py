@@ -12,12 +12,12 @@ from rich.text import Text
 
 from shardwright._amounts import exact_bytes, human_bytes, human_seconds
 from shardwright.analysis.describe import ConflictDescription
-from shardwright.devices.targets import target_of
 from shardwright.plan.arguments import argument_bytes, shown_rows
 from shardwright.plan.facts import ARGUMENT, REGION, VALUE, own_lines
 from shardwright.plan.strategy_names import common_names
 from shardwright.plan.words import signed
 from shardwright.price.estimate import exposed_text, host_text, place
+from shardwright.request.targets import target_of
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Any, SupportsIndex
 from jax.sharding import AbstractMesh, Mesh
 
 from shardwright.devices import Device, axis_parts, find_device
-from shardwright.devices.targets import is_place, parse_target
 from shardwright.errors import MeshError, PlanError
 from shardwright.request.pins import Pins
+from shardwright.request.targets import is_place, parse_target
 
 MOST_DEVICES, MOST_AXES = 2**20, 16
 """Of a mesh: more than anybody has. Beyond, a price takes long: a tiny GPT takes seconds on 16 axes, minutes on 32."""

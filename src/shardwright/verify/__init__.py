@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardwright.devices.targets import is_target
 from shardwright.errors import PlanError
 from shardwright.plan.verdicts import CompiledCollective, CompilerVerdict, Verdict
+from shardwright.request.targets import is_target
 from shardwright.verify.compile import compile_exported, verify_compiled
 from shardwright.verify.run import verify_run
 from shardwright.verify.shardy import verify_shardy

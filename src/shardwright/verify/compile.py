@@ -20,9 +20,9 @@ from jax import export
 
 from shardwright._children import child_environment, child_folder, run_child
 from shardwright.compiler.invoking import INVOCATIONS
-from shardwright.devices.targets import Target, parse_target
 from shardwright.errors import CompilerMissingError, MeshError, PlanError
 from shardwright.plan.verdicts import CompilerVerdict
+from shardwright.request.targets import Target, parse_target
 from shardwright.verify.figures import memory_figures, program_figures
 from shardwright.verify.gpu_specs import target_config
 from shardwright.verify.hlo import parse_hlo

@@ -11,9 +11,9 @@ from typing import Any
 from shardwright.compiler.invoking import CYCLES, REFUSES, STANDS_IN
 from shardwright.compiler.offloading import HOST_COUNTED
 from shardwright.devices import AxisLink, Part, axis_links, axis_parts, joined
-from shardwright.devices.targets import Target
 from shardwright.plan.verdicts import CompiledCollective
 from shardwright.price.collectives import PERMUTE, collective_seconds
+from shardwright.request.targets import Target
 from shardwright.verify.device_groups import Span, permuted_span, span
 from shardwright.verify.hlo import Computation, HloModule, Instruction, array_shapes, bytes_of
 from shardwright.verify.hlo_loops import trip_count
