@@ -19,6 +19,7 @@ from shardwright.compiler import (
     miscompiled,
     moving,
     offloading,
+    overlapping,
     partitioner,
     ragged,
     simplifying,
@@ -39,6 +40,7 @@ GROUPS: Mapping[str, Records] = MappingProxyType(
         "Splits that it gets wrong": miscompiled.TABLE,
         "Ragged products": ragged.RECORDS,
         "Values on the host": offloading.RECORDS,
+        "What runs at the same time": overlapping.RECORDS,
         "How it is called, and what it tells": (*invoking.RECORDS, *margins.RECORDS),
     }
 )

@@ -9,6 +9,7 @@ from typing import Any
 from shardwright.ir.program import Source
 
 _ON_HOST = ("host_bytes", "transfer_seconds", "exposed_transfer_seconds")
+_REPLAYED = ("serial_seconds", "replayed_seconds", "exposed_seconds")
 _ESTIMATED = ("peak_bytes", "step_seconds", "compute_seconds", "comm_seconds", *_ON_HOST)
 
 
@@ -65,6 +66,9 @@ class CompiledCollective:
     """A collective of the compiled program: ``bytes`` that each device sends and ``seconds``, once, and how often.
 
     ``overlapped``: the compiler starts it ahead of where its result is needed, and does other work in between.
+    ``hidden_seconds`` of it, once, the compiled schedule has other work beside (None where there is no schedule), and
+    ``behind`` is that work: source lines with their seconds, largest first. A part may be hidden behind the wait for
+    another collective.
     """
 
     kind: str
@@ -74,6 +78,13 @@ class CompiledCollective:
     seconds: float
     source: str
     overlapped: bool = False
+    hidden_seconds: float | None = None
+    behind: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def exposed_seconds(self) -> float | None:
+        """What a device waits for it, once, by the compiled schedule."""
+        return None if self.hidden_seconds is None else self.seconds - self.hidden_seconds
 
     @property
     def total_bytes(self) -> float:
@@ -91,6 +102,9 @@ class CompilerVerdict(Verdict):
         limit_bytes: What a device has.
         step_seconds: ``compute_seconds``, ``comm_seconds`` and ``exposed_transfer_seconds`` one after the other; None
             where one is not known.
+        serial_seconds: The same. ``step_seconds`` may come to be another, this one will not.
+        replayed_seconds: The compiled schedule replayed, with what is under way at the same time (TPU only).
+        exposed_seconds: What of it a device waits for collectives and for the host; the rest is compute.
         compute_seconds: The compiler's own cycles (TPU only), and ``kernel_seconds``.
         kernel_seconds: Of the Pallas kernels in it, by the plan's estimate: the compiler has no cycles for them.
         comm_seconds: The compiled program's collectives on the device's links.
@@ -111,6 +125,9 @@ class CompilerVerdict(Verdict):
     peak_bytes: int | None = None
     limit_bytes: int | None = None
     step_seconds: float | None = None
+    serial_seconds: float | None = None
+    replayed_seconds: float | None = None
+    exposed_seconds: float | None = None
     compute_seconds: float | None = None
     kernel_seconds: float | None = None
     comm_seconds: float | None = None
@@ -128,7 +145,9 @@ class CompilerVerdict(Verdict):
     @classmethod
     def of(cls, on: str, found: Mapping[str, Any], estimate: Any = None) -> CompilerVerdict:
         """From the figures of ``compile_exported``, and an object with the estimate's fields."""
-        compiled = {name: found.get(name) for name in ("fits", "limit_bytes", "compile_seconds", *_ESTIMATED)}
+        compiled = {
+            name: found.get(name) for name in ("fits", "limit_bytes", "compile_seconds", *_REPLAYED, *_ESTIMATED)
+        }
         estimated = {name: getattr(estimate, name, None) for name in _ESTIMATED} if estimate is not None else {}
         ratios = {name: _ratio(value, compiled[name]) for name, value in estimated.items()}
         ok = "compile_seconds" in found and found.get("fits") is not False
@@ -168,11 +187,21 @@ class CompilerVerdict(Verdict):
         lines += [f"  {label:<14}{value:>12}  {guess}  {ratio}".rstrip() for label, value, guess, ratio in rows]
         if self.kernel_seconds is not None:
             lines.append(f"  {'of it kernels':<14}{_ms(self.kernel_seconds):>12}  as estimated: there are no cycles")
+        if self.replayed_seconds is not None and self.exposed_seconds is not None:
+            waits = f"of it {_ms(self.exposed_seconds)} waiting"
+            lines.append(f"  {'replayed step':<14}{_ms(self.replayed_seconds):>12}  {waits}")
         lines += [
-            f"  {kind:<20}{self.counts[kind]:>6} times{sent / 1e6:>12,.1f} MB from each device"
+            f"  {kind:<20}{self.counts[kind]:>6} times{sent / 1e6:>12,.1f} MB from each device{self._hidden(kind)}"
             for kind, sent in sorted(self.bytes.items(), key=lambda item: -item[1])
         ]
         return "\n".join(lines)
+
+    def _hidden(self, kind: str) -> str:
+        """How much of a kind's seconds the schedule hides, in words."""
+        known = [c for c in self.collectives if c.kind == kind and c.hidden_seconds is not None]
+        seconds = sum(c.seconds * c.times for c in known)
+        hidden = sum((c.hidden_seconds or 0.0) * c.times for c in known)
+        return f", {_ms(hidden)} of {_ms(seconds)} hidden" if seconds else ""
 
 
 def _message(found: Mapping[str, Any]) -> str:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from shardwright.compiler.invoking import CYCLES, REFUSES, STANDS_IN
 from shardwright.compiler.offloading import HOST_COUNTED
+from shardwright.compiler.overlapping import SCHEDULED
 from shardwright.devices import AxisLink, Part, axis_links, axis_parts, joined
 from shardwright.plan.verdicts import CompiledCollective
 from shardwright.price.collectives import PERMUTE, collective_seconds
 from shardwright.request.targets import Target
 from shardwright.verify.device_groups import Span, permuted_span, span
-from shardwright.verify.hlo import Computation, HloModule, Instruction, array_shapes, bytes_of
-from shardwright.verify.hlo_loops import trip_count
+from shardwright.verify.hlo import HloModule
 from shardwright.verify.hlo_totals import HloCollective, HloTotals, hlo_totals
+from shardwright.verify.replay import Replay, Share, replay
+from shardwright.verify.replay_steps import Prices
 
 
 def program_figures(
@@ -33,22 +35,30 @@ def program_figures(
     as their results, twice.
     """
     totals = hlo_totals(program)
-    kernel_seconds, unknown_bytes = _kernel_seconds(totals, seconds_of_kernels or {})
-    totals = replace(totals, unestimated_bytes=totals.unestimated_bytes + unknown_bytes)
+    known = seconds_of_kernels or {}
+    kernel_seconds, unknown_bytes = _kernel_seconds(totals, known)
     sizes = tuple(mesh_axes.values())
     device = target.placed_device
     parts = tuple(zip(axis_parts(device, sizes), axis_links(device, sizes), strict=True))
-    collectives = tuple(_located(c, mesh_axes, parts) for c in totals.collectives)
     compiler = device.compiler
-    timed = not compiler[STANDS_IN]
-    comm_seconds = sum(c.seconds * c.times for c in collectives) if timed else None
-    compute_seconds = _compute_seconds(totals, target)
-    if compute_seconds is not None:
-        compute_seconds += kernel_seconds
-    known = comm_seconds is not None and compute_seconds is not None
-    moved = HloTransfers()
-    if device.clock_hertz and device.host_bytes_per_second:
-        moved = replay_transfers(program, device.clock_hertz, device.host_bytes_per_second)
+    collectives = tuple(_located(c, mesh_axes, parts) for c in totals.collectives)
+    comm_seconds = None if compiler[STANDS_IN] else sum(c.seconds * c.times for c in collectives)
+    compute_seconds = _compute_seconds(totals, target, known)
+    found: dict[str, Any] = {"transfer_seconds": 0.0, "exposed_transfer_seconds": 0.0}
+    if compiler[SCHEDULED] and compiler[CYCLES] and device.clock_hertz:
+        prices = Prices(
+            lambda cost: _compute_seconds(cost, target, known) or 0.0,
+            lambda c: _placed(_located(c, mesh_axes, parts)),
+            device.host_bytes_per_second or 0.0,
+        )
+        replayed = replay(program, prices)
+        collectives = tuple(
+            _shared(c, replayed.shares.get(h.name)) for c, h in zip(collectives, totals.collectives, strict=True)
+        )
+        found = _replayed(program, prices, replayed)
+    serial_seconds = None
+    if comm_seconds is not None and compute_seconds is not None:
+        serial_seconds = comm_seconds + compute_seconds + found["exposed_transfer_seconds"]
     counts: dict[str, int] = defaultdict(int)
     sent: dict[str, float] = defaultdict(float)
     for c in collectives:
@@ -56,7 +66,7 @@ def program_figures(
         sent[c.kind] += c.total_bytes
     return {
         "cycles": totals.cycles if compiler[CYCLES] else None,
-        "unestimated_bytes": totals.unestimated_bytes if compiler[CYCLES] else None,
+        "unestimated_bytes": totals.unestimated_bytes + unknown_bytes if compiler[CYCLES] else None,
         "unknown_loops": list(totals.unknown_loops),
         "collectives": collectives,
         "counts": dict(counts),
@@ -64,17 +74,44 @@ def program_figures(
         "compute_seconds": compute_seconds,
         "kernel_seconds": kernel_seconds if totals.kernels else None,
         "comm_seconds": comm_seconds,
-        "transfer_seconds": moved.transfer_seconds,
-        "exposed_transfer_seconds": moved.exposed_seconds,
-        "step_seconds": (comm_seconds or 0.0) + (compute_seconds or 0.0) + moved.exposed_seconds if known else None,
+        **found,
+        "serial_seconds": serial_seconds,
+        "step_seconds": serial_seconds,
     }
 
 
-def _compute_seconds(totals: HloTotals, target: Target) -> float | None:
+def _replayed(program: HloModule, prices: Prices, replayed: Replay) -> dict[str, Any]:
+    """What a replay says of the whole step, and of moves to and from the host were there nothing else to wait for."""
+    alone = replayed
+    if replayed.transfer_seconds:
+        alone = replay(program, replace(prices, collective=lambda _: ((), 0.0)))
+    return {
+        "transfer_seconds": replayed.transfer_seconds,
+        "exposed_transfer_seconds": alone.exposed_transfer_seconds,
+        "replayed_seconds": replayed.replayed_seconds,
+        "exposed_seconds": replayed.exposed_seconds,
+    }
+
+
+def _placed(found: CompiledCollective) -> tuple[tuple[str, ...], float]:
+    return found.axes, found.seconds
+
+
+def _shared(found: CompiledCollective, share: Share | None) -> CompiledCollective:
+    """A collective with what of it, once, the schedule hides, and behind what."""
+    if share is None or not share.times:
+        return found
+    behind = tuple((line, seconds / share.times) for line, seconds in share.largest())
+    return replace(found, hidden_seconds=share.hidden_seconds / share.times, behind=behind)
+
+
+def _compute_seconds(totals: HloTotals, target: Target, seconds_of_kernels: Mapping[str, float]) -> float | None:
     device = target.device
     if not device.clock_hertz:
         return None
-    return totals.cycles / device.clock_hertz + totals.unestimated_bytes / device.memory_bytes_per_second
+    kernels, moved = _kernel_seconds(totals, seconds_of_kernels)
+    moved += totals.unestimated_bytes
+    return totals.cycles / device.clock_hertz + moved / device.memory_bytes_per_second + kernels
 
 
 def _kernel_seconds(totals: HloTotals, known: Mapping[str, float]) -> tuple[float, float]:
@@ -141,88 +178,3 @@ def memory_figures(memory: Mapping[str, int], target: Target) -> dict[str, Any]:
         return {"fits": None, "peak_bytes": peak, "limit_bytes": None, "host_bytes": host}
     fits = compiler[REFUSES] or peak <= limit
     return {"fits": fits, "peak_bytes": peak, "limit_bytes": limit, "host_bytes": host}
-
-
-_HOST = "S(5)"
-_START, _DONE = "-start", "-done"
-
-
-@dataclass(frozen=True)
-class HloTransfers:
-    """Bytes of one device to and from the host, and what they take; ``exposed_seconds`` no other work hides."""
-
-    to_host_bytes: float = 0.0
-    to_device_bytes: float = 0.0
-    transfer_seconds: float = 0.0
-    exposed_seconds: float = 0.0
-
-    def plus(self, other: HloTransfers, times: int = 1) -> HloTransfers:
-        """With another's, run so many times."""
-        return HloTransfers(
-            self.to_host_bytes + times * other.to_host_bytes,
-            self.to_device_bytes + times * other.to_device_bytes,
-            self.transfer_seconds + times * other.transfer_seconds,
-            self.exposed_seconds + times * other.exposed_seconds,
-        )
-
-
-@dataclass
-class _Clock:
-    """Where a replay has come to: seconds, until when the link is taken each way, and when moves will be done."""
-
-    now: float = 0.0
-    free: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
-    done: dict[str, float] = field(default_factory=dict)
-    exposed: float = 0.0
-
-
-def replay_transfers(module: HloModule, clock_hertz: float, host_bytes_per_second: float) -> HloTransfers:
-    """The whole program's moves."""
-    seconds_of = {name: hlo_totals(module, name).cycles / clock_hertz for name in module.computations}
-    known: dict[str, HloTransfers] = {}
-
-    def of(name: str) -> HloTransfers:
-        if name not in known:
-            known[name] = HloTransfers()
-            computation = module.computations.get(name)
-            if computation is not None and any(_HOST in i.shape for i in computation.instructions.values()):
-                known[name] = replay(computation)
-        return known[name]
-
-    def replay(computation: Computation) -> HloTransfers:
-        clock, total = _Clock(), HloTransfers()
-        for i in computation.instructions.values():
-            if i.opcode == "while":
-                trips = trip_count(module, computation, i) or 1
-                body = i.called.get("body", ("",))[0]
-                total = total.plus(of(body), trips)
-                clock.now += trips * seconds_of.get(body, 0.0)
-            elif (move := _move(i)) is not None:
-                to_host, size = move
-                seconds = size / host_bytes_per_second
-                clock.free[to_host] = max(clock.free[to_host], clock.now) + seconds
-                clock.done[i.name] = clock.free[to_host]
-                total = total.plus(HloTransfers(size * to_host, size * (not to_host), seconds))
-            elif i.opcode.endswith(_DONE) and i.operands and i.operands[0] in clock.done:
-                left = clock.done.pop(i.operands[0]) - clock.now
-                clock.now, clock.exposed = clock.now + max(left, 0.0), clock.exposed + max(left, 0.0)
-            else:
-                clock.now += (i.estimated_cycles or 0) / clock_hertz
-        return total.plus(HloTransfers(exposed_seconds=clock.exposed))
-
-    return of(module.entry)
-
-
-def _move(i: Instruction) -> tuple[bool, float] | None:
-    """Whether a start moves to the host, and how many bytes; None for what is no such start."""
-    if not i.opcode.endswith(_START) or _HOST not in i.shape:
-        return None
-    arrays = [(_HOST in text, bytes_of(text)) for text in array_shapes(i.shape)]
-    sizes = [size for on_host, size in arrays if not on_host and size > _SCALARS]
-    if i.opcode == "copy-start":  # the result is first, then the operand
-        return arrays[0][0], arrays[0][1]
-    return i.opcode == "dynamic-update-slice-start", max(sizes, default=0.0)
-
-
-_SCALARS = 16
-"""Bytes; the indices of slices are no more."""

@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from shardwright.compiler.overlapping import ASYNC_FUSIONS
 from shardwright.ir.program import Source
 from shardwright.price.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
 from shardwright.verify.device_groups import Groups, permuted_pairs, replica_groups
@@ -37,13 +38,13 @@ KINDS = {
 _BODIES = ("to_apply", "calls", "called_computations")
 _OPERANDS_BACK = 4
 _IN_PLACE = '"is_sync":true'
-_CHAIN = re.compile(r'\bchain_id="?\w')
+_CHAIN = re.compile(rf'\b{ASYNC_FUSIONS.effect.chain}="?\w')
 _ASYNC_FUSION = re.compile(r"^async-collective-(start|done)")
 _KERNEL = 'custom_call_target="tpu_custom_call"'
 _CALLED_IN = re.compile(r"\bp?jit\(([^()]+)\)")
 _INTO_FIRST = re.compile(r'"aliasing_operands":\{"lists":\[\{"indices":\["0"')
 _RAGGED, _RAGGED_METADATA = "ragged-dot-", "ragged-dot-metadata"
-_ASYNC_START = 'custom_call_target="AsyncCollectiveStart"'
+_ASYNC_START = f'custom_call_target="{ASYNC_FUSIONS.effect.start}"'
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,14 @@ class HloCollective:
 
     ``groups`` are of logical devices; of a permute they are its pairs of source and target. ``overlapped``: the
     compiler starts it ahead of where its result is needed. ``opposite``: another that is under way at the same time
-    sends as much the other way, and takes the time of both.
+    sends as much the other way, and takes the time of both. ``name`` is the instruction's own.
     """
 
     kind: str
     bytes: float
     groups: Groups
     source: Source
+    name: str = ""
     times: int = 1
     overlapped: bool = False
     opposite: bool = False
@@ -110,49 +112,58 @@ class HloTotals:
         return sum(c.total_bytes for c in self.collectives)
 
 
-def hlo_totals(module: HloModule, computation: str | None = None) -> HloTotals:
-    """The whole program, from its entry, or one computation of it."""
-    known: dict[str, HloTotals] = {}
-    opposite = _opposite_permutes(module)
+def hlo_totals(module: HloModule) -> HloTotals:
+    """The whole program, from its entry."""
+    return HloCosts(module).of(module.entry)
 
-    def of(name: str) -> HloTotals:
-        if name not in known:
-            known[name] = HloTotals()  # a program that called itself would end here
-            computation = module.computations.get(name)
-            parts = [cost(computation, i) for i in computation.instructions.values()] if computation else []
-            known[name] = _sum(parts)
-        return known[name]
 
-    def cost(computation: Computation, i: Instruction) -> HloTotals:
+class HloCosts:
+    """What computations of a program cost, and the instructions in them, each run once."""
+
+    def __init__(self, module: HloModule) -> None:
+        self.module = module
+        self._known: dict[str, HloTotals] = {}
+        self._opposite = _opposite_permutes(module)
+
+    def of(self, name: str) -> HloTotals:
+        """A computation's instructions summed up."""
+        if name not in self._known:
+            self._known[name] = HloTotals()  # a program that called itself would end here
+            computation = self.module.computations.get(name)
+            if computation is not None:
+                self._known[name] = _sum(self.instruction(computation, i) for i in computation.instructions.values())
+        return self._known[name]
+
+    def branch(self, i: Instruction) -> str:
+        """The dearest branch of a conditional."""
+        keys = ("branch_computations", "true_computation", "false_computation")
+        names = [name for key in keys for name in i.called.get(key, ())]
+        return max(names, key=lambda name: (self.of(name).cycles, self.of(name).sent_bytes), default="")
+
+    def instruction(self, computation: Computation, i: Instruction) -> HloTotals:
+        """One instruction with all that it calls."""
         called = i.called
         own = HloTotals(i.estimated_cycles or 0)
         if i.opcode == "while":
-            trips = trip_count(module, computation, i)
-            inside = _sum(of(name) for key in ("condition", "body") for name in called.get(key, ()))
+            trips = trip_count(self.module, computation, i)
+            inside = _sum(self.of(name) for key in ("condition", "body") for name in called.get(key, ()))
             return _sum([own, inside.times(1 if trips is None else trips), _unknown(i.name if trips is None else "")])
         if i.opcode == "conditional":
-            branches = [
-                of(name)
-                for key in ("branch_computations", "true_computation", "false_computation")
-                for name in called.get(key, ())
-            ]
-            return _sum([own, max(branches, key=lambda b: (b.cycles, b.sent_bytes), default=HloTotals())])
-        if found := _collective(module, computation, i):
-            return HloTotals(own.cycles, (replace(found, opposite=i.name in opposite),))
+            return _sum([own, self.of(self.branch(i))])
+        if found := _collective(self.module, computation, i):
+            return HloTotals(own.cycles, (replace(found, opposite=i.name in self._opposite),))
         base = i.opcode.removesuffix("-start")
         if base not in ("call", "async", "fusion"):
             return replace(own, unestimated_bytes=_unestimated(i), kernels=_kernels(i))
-        inside = _sum(of(name) for key in _BODIES for name in called.get(key, ()))
+        inside = _sum(self.of(name) for key in _BODIES for name in called.get(key, ()))
         if i.opcode != base:
             inside = replace(inside, collectives=tuple(replace(c, overlapped=True) for c in inside.collectives))
         if base == "fusion":
             moved = 0.0 if inside.collectives or _ASYNC_FUSION.search(i.name) else _unestimated(i)
-            if moved and _writes_into(module, i):
+            if moved and _writes_into(self.module, i):
                 moved = 2 * sum(bytes_of(computation.instructions[name].shape) for name in i.operands[1:])
             return HloTotals(own.cycles, inside.collectives, moved)
         return replace(inside, cycles=own.cycles or inside.cycles)
-
-    return of(computation or module.entry)
 
 
 def _sum(parts: Iterable[HloTotals]) -> HloTotals:
@@ -205,7 +216,7 @@ def _collective(module: HloModule, computation: Computation, i: Instruction) -> 
     if not sent:
         return None
     overlapped = bool(starts) or (i.opcode.endswith("-start") and _IN_PLACE not in i.rest)
-    return HloCollective(kind, sent, groups, _source(module, computation, i), overlapped=overlapped)
+    return HloCollective(kind, sent, groups, _source(module, computation, i), i.name, overlapped=overlapped)
 
 
 def _opposite_permutes(module: HloModule) -> frozenset[str]:
