@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from shardwright.compiler.behaviours import TPU, Behaviour
 
+_SEEN = "libtpu of jax 0.10.2, v5e 4x4, training steps of a GPT of 4 layers (width 2,048, batch 32 of 1,024): "
+
 SCHEDULED = Behaviour(
     name="the final text is in the order in which it runs",
     what="Each computation's instructions stand in the order of the schedule, so that what stands between a start and "
@@ -37,9 +39,25 @@ ASYNC_FUSIONS = Behaviour(
     otherwise=AsyncFusion("", "", ""),
     platforms=TPU,
     ops=("all_gather",),
-    evidence="@ASYNC@",
+    evidence=_SEEN + "of 20 all-gathers in the text under FSDP 12 are such fusions, 13 of 24 under FSDP and Megatron; "
+    "what an AsyncCollectiveStart starts was an all-gather in all of seven programs.",
     tests=("test_replay.py::test_an_all_gather_in_fusions_runs_beside_their_products",),
-    where=("verify.replay.replay", "verify.hlo_totals.hlo_totals"),
+    where=("verify.replay_steps.Steps", "verify.hlo_totals.hlo_totals"),
 )
 
-RECORDS = (SCHEDULED, ASYNC_FUSIONS)
+WAITED_FOR = Behaviour(
+    name="sums and all-to-alls are waited for",
+    what="An all-reduce, alone or fused with the slice that makes it a reduce-scatter, and an all-to-all are single "
+    "instructions, which nothing runs beside. Permutes are pairs of a start and a done. An all-gather that was not "
+    "taken apart is a single instruction too, even though the scheduler had it as a pair.",
+    effect=None,
+    otherwise=None,
+    platforms=TPU,
+    ops=("all_reduce", "reduce_scatter", "all_to_all", "collective_permute"),
+    evidence=_SEEN + "with FSDP 4 all-reduces and 2 all-to-alls are single and 7 permutes are pairs, with FSDP and "
+    "Megatron 8, 2 and 31. So of 23.8 ms of communication 11.0 are exposed, and of 28.2 ms 22.5.",
+    tests=("test_compile.py::test_data_parallelism_on_a_tpu",),
+    where=("verify.replay_steps.Steps",),
+)
+
+RECORDS = (SCHEDULED, ASYNC_FUSIONS, WAITED_FOR)

@@ -12,6 +12,9 @@ _ON_HOST = ("host_bytes", "transfer_seconds", "exposed_transfer_seconds")
 _REPLAYED = ("serial_seconds", "replayed_seconds", "exposed_seconds")
 _ESTIMATED = ("peak_bytes", "step_seconds", "compute_seconds", "comm_seconds", *_ON_HOST)
 
+_NOTHING = 1e-9
+"""Seconds, below which there is only rounding."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -201,7 +204,7 @@ class CompilerVerdict(Verdict):
         known = [c for c in self.collectives if c.kind == kind and c.hidden_seconds is not None]
         seconds = sum(c.seconds * c.times for c in known)
         hidden = sum((c.hidden_seconds or 0.0) * c.times for c in known)
-        return f", {_ms(hidden)} of {_ms(seconds)} hidden" if seconds else ""
+        return f", {_ms(hidden) if hidden > _NOTHING else 'none'} of {_ms(seconds)} hidden" if seconds else ""
 
 
 def _message(found: Mapping[str, Any]) -> str:
