@@ -122,7 +122,7 @@ class Difference:
 def diff(a: Plan, b: Plan) -> Difference:
     """Compare two plans of one function; their meshes and devices may differ.
 
-    Raises ``PlanError`` where they are not of the same function and arguments.
+    It raises ``PlanError`` if the plans are not for the same function and arguments.
     """
     for given in (a, b):
         if not hasattr(given, "partitioned"):

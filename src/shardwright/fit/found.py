@@ -46,10 +46,10 @@ class Tried:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The largest size of a dimension on the mesh as given, and the fewest devices for the program as given.
+    """The largest size of a dimension that fits the mesh, and the fewest devices that the program fits on.
 
-    ``size``, ``plan`` and ``devices``, ``devices_plan`` are None where nothing was found that fits. ``verdict`` is what
-    the compiler makes of ``plan``, where it was asked; it then has the last word on ``size``.
+    ``size`` and ``plan``, or ``devices`` and ``devices_plan``, are None if nothing was found that fits. ``verdict`` is
+    what the compiler made of ``plan`` if it was asked; it then has the last word on ``size``.
     """
 
     program: str
@@ -68,7 +68,7 @@ class Fit:
 
     @property
     def batch(self) -> int | None:
-        """The largest size, by the name of the dimension that is meant where none is named."""
+        """The largest batch: another name for ``size``, for the dimension that is taken by default."""
         return self.size
 
     def to_dict(self) -> dict[str, Any]:
