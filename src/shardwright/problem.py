@@ -125,7 +125,7 @@ class Problem:
 
     @property
     def mesh(self) -> MeshShape:
-        """The mesh; it raises ``MeshError`` where there are several to choose from."""
+        """The mesh of the problem; ``MeshError`` is raised if there are several to choose from."""
         if len(self.shapes) > 1:
             raise MeshError(
                 f"the shape of the mesh is open; take one of the {len(self.shapes)} in problem.shapes by "
