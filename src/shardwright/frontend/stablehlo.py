@@ -185,7 +185,8 @@ def _read_from(file: Path) -> Iterator[None]:
     except Exception as error:
         reason = (str(error).strip().splitlines() or ["no message"])[0][:200]
         raise ModuleError(
-            f"{file} holds what is not understood ({type(error).__name__}: {reason}); please report it, with the file."
+            f"{file} has something in it that is not understood ({type(error).__name__}: {reason}); please report it, "
+            "with the file."
         ) from error
 
 
@@ -217,7 +218,7 @@ def _shape(name: str, type_: Any, memory_kind: str) -> jax.ShapeDtypeStruct:
     shape = jax.ShapeDtypeStruct(tuple(type_.shape), dtype, sharding=sharding)
     if jax.dtypes.canonicalize_dtype(shape.dtype) != shape.dtype:
         raise ModuleError(
-            f'{name} is a {type_} of 64 bits, which JAX leaves off: jax.config.update("jax_enable_x64", True).'
+            f'{name} is a {type_} of 64 bits, which JAX must be told to use: jax.config.update("jax_enable_x64", True).'
         )
     return shape
 
