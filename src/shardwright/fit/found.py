@@ -23,9 +23,9 @@ SIZE, DEVICES, COMPILED = "size", "devices", "compiled"
 class Tried:
     """A size or a number of devices that was tried.
 
-    ``needed_bytes`` are those of a plan that fits, of the smallest found where none does, or what the compiler says;
-    None where nothing is known. ``fits`` is None where the estimate is too close to the limit to tell, and where the
-    function does not take that size.
+    ``needed_bytes`` are those of a plan that fits, of the smallest plan found if none fits, or what the compiler says;
+    None if nothing is known. ``fits`` is None if the estimate is too close to the limit to tell, or if the function
+    does not take that size.
     """
 
     question: str

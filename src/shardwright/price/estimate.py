@@ -25,9 +25,10 @@ _IN_LOOPS = 0.5
 
 @dataclass(frozen=True)
 class CollectiveCost:
-    """A collective and what it takes: ``bytes`` that each device sends, once; ``seconds`` of all its ``times``.
+    """A collective and what it takes: the ``bytes`` that each device sends in one run, and the ``seconds`` of all runs.
 
-    The bytes are those that the compiler is known to make of it: rounded before it is moved, or one with others.
+    It runs so many ``times``. The bytes take into account what the compiler is known to do, such as rounding a tensor
+    before it is moved.
     """
 
     kind: str
@@ -47,7 +48,7 @@ class CollectiveCost:
 
 @dataclass(frozen=True)
 class KernelCost:
-    """Kernels of one kind at one source line. ``bound`` is what they wait for: "matrix", "vector" or "memory"."""
+    """The kernels of one kind at one source line; ``bound`` is what they wait for: "matrix", "vector" or "memory"."""
 
     kind: str
     source: Source
@@ -59,9 +60,10 @@ class KernelCost:
 
 @dataclass(frozen=True)
 class TransferCost:
-    """A move between the memories of host and device: ``bytes`` of one device, once; ``seconds`` of all its ``times``.
+    """A move between the memories of host and device.
 
-    ``to`` is "host" or "device".
+    ``bytes`` are what one device moves in one run, ``seconds`` those of all its ``times``, and ``to`` is "host" or
+    "device".
     """
 
     to: str
@@ -79,7 +81,7 @@ class TransferCost:
 
 @dataclass(frozen=True)
 class Alive:
-    """What a device holds at the peak: so many tensors of an argument or a source line."""
+    """Tensors of an argument or a source line that a device holds at the peak of memory."""
 
     name: str
     what: str

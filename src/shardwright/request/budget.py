@@ -13,9 +13,9 @@ from shardwright.errors import PlanError
 
 @dataclass(frozen=True)
 class Budget:
-    """What a search may take: ``seconds`` and ``simulations`` of the tree search, both None until it ends by itself.
+    """How long a search may take: ``seconds``, and ``simulations`` of the tree search; with None it ends by itself.
 
-    ``seed`` is that of the search's random choices.
+    ``seed`` is the seed of the search's random choices.
     """
 
     seconds: float | None = None
