@@ -225,7 +225,7 @@ def test_rules_by_the_name_of_a_kernel():
     assert splits(op)
     with pytest.raises(sw.RuleError, match="it has steps, tpu_custom_call; did you mean steps"):
         sw.analyse(fn, X, rules={"step": "rows columns -> rows columns"})
-    with pytest.raises(sw.RuleError, match="for the kernel 'steps', the rule splits nothing by which"):
+    with pytest.raises(sw.RuleError, match="for the kernel 'steps', the rule splits none of the dimensions by which"):
         sw.analyse(fn, X, rules={"steps": "rows columns -> a b"})
     with pytest.raises(sw.RuleError, match="for the kernel 'steps', the sharding rule 'a -> a' gives 1 dimensions"):
         sw.analyse(fn, X, rules={"steps": "a -> a"})

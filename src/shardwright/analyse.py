@@ -26,14 +26,16 @@ def analyse(
     Args:
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``; only shapes are looked at.
-        kwargs: keyword arguments of the callable, planned like the others; their paths begin with the parameter's name.
-        static_argnames: parameters whose values are part of the program, as in ``jax.jit``; those of a ``jax.jit`` that
-            is handed in are found.
+        kwargs: keyword arguments of the callable. They are analysed like the others, and their paths begin with the
+            parameter's name.
+        static_argnames: parameters whose values are part of the program, as in ``jax.jit``. If ``fn`` is a ``jax.jit``
+            already, its own are found.
         donate: positions or names of arguments whose buffers may be reused, as in ``jax.jit``.
-        platform: "cpu", "tpu", "cuda" or "rocm"; by default that of JAX's default backend. It need not be present.
-        trip_counts: how often loops run whose length the program does not tell: one number for all of them, or a
-            mapping from ``"file.py:42"``, a function's name or a glob to a number.
-        rules: sharding rules of custom calls by their target, such as ``{"my_kernel": "b t d, d f -> b t f"}``.
+        platform: the platform to lower for: "cpu", "tpu", "cuda" or "rocm"; by default that of JAX's default backend.
+            No such device needs to be present.
+        trip_counts: how often loops run if the program does not tell: one number for all of them, or a mapping from
+            ``"file.py:42"``, a function's name or a glob to a number.
+        rules: the sharding rules of custom calls by their target, such as ``{"my_kernel": "b t d, d f -> b t f"}``.
 
     Returns:
         An ``Analysis`` with ``.colours``, ``.conflicts`` and ``.groups``; ``print`` shows a table.

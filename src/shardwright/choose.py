@@ -114,7 +114,9 @@ def whom_to_ask(device: Device, devices: int, ask_compiler: bool | None) -> str 
     target = target_of(device, devices)
     if target is None:
         if ask_compiler:
-            raise PlanError(f"no compiler is known for {devices} × {device.name}, so ask_compiler=True cannot be done.")
+            raise PlanError(
+                f"no compiler is known for {devices} × {device.name}, so ask_compiler=True is not possible."
+            )
         return None
     if ask_compiler:
         require_compiler(target.platform)

@@ -68,7 +68,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The plan first, then the tactics that fit, fastest first, then those that do not, smallest first."""
+    """A plan beside tactics, as rows of a table.
+
+    The plan comes first, then the tactics that fit, the fastest first, then those that do not, the smallest first.
+    """
 
     program: str
     mesh: Mapping[str, int]
@@ -78,25 +81,25 @@ class Comparison:
 
     @property
     def transfers(self) -> bool:
-        """Whether moves to the host and back are part of any step."""
+        """Whether moves between host and device take time in any of the rows."""
         return any(row.exposed_transfer_seconds for row in self.rows)
 
     @property
     def ours(self) -> Compared:
-        """The plan itself."""
+        """The row of the plan itself."""
         return self.rows[0]
 
     @property
     def best_expert(self) -> Compared | None:
-        """The fastest of the others that fit, if any does."""
+        """The fastest of the other rows that fit; None if none does."""
         return next((row for row in self.rows[1:] if row.fits), None)
 
     def ratio(self, row: Compared) -> float:
-        """A row's step as a multiple of the plan's."""
+        """Return a row's step as a multiple of the plan's step."""
         return row.step_seconds / self.ours.step_seconds if self.ours.step_seconds else 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, of JSON's types alone."""
+        """Return everything as plain data that JSON can hold."""
         return {
             "program": self.program,
             "mesh": dict(self.mesh),
@@ -110,11 +113,11 @@ class Comparison:
 
 
 def compare(plan: Plan) -> Comparison:
-    """The plan beside every tactic that applies to its program, and combinations of tactics, one or two an axis.
+    """Compare a plan with every tactic that applies to its program, and with combinations of tactics.
 
-    Each tactic stands there alone, on the axis or on all the axes where it does best, and in its best combination with
-    others. Best is fastest of those that fit, or smallest where none does. A row costs what ``sw.evaluate`` says of the
-    same tactics.
+    Each tactic is shown alone, on the axis or axes where it does best, and in its best combination with others. The
+    best is the fastest that fits, or the smallest if none fits. The figures of a row are those that ``sw.evaluate``
+    gives for the same tactics.
     """
     with collector_paused():
         mine = _row(OURS, plan.estimate_cost, plan.memory_bytes, ours=True)

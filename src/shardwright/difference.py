@@ -88,7 +88,7 @@ class CollectiveChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """What ``sw.diff`` says. Printable; ``to_dict()`` for machines.
+    """What ``sw.diff`` says; ``print`` shows it, and ``to_dict()`` gives it as plain data.
 
     ``a`` and ``b`` are the plans' devices and meshes in words. The other fields have only what differs: ``kinds`` are
     all collectives of a kind over the same axes, ``collectives`` those at one source line.
@@ -122,7 +122,7 @@ class Difference:
 def diff(a: Plan, b: Plan) -> Difference:
     """Compare two plans of one function; their meshes and devices may differ.
 
-    Raises ``PlanError`` where they are not of the same function and arguments.
+    It raises ``PlanError`` if the plans are not for the same function and arguments.
     """
     for given in (a, b):
         if not hasattr(given, "partitioned"):

@@ -12,39 +12,39 @@ def nearest(name: str, names: Sequence[str], cutoff: float = 0.4) -> str:
 
 
 class ShardwrightError(Exception):
-    """Base of every exception that Shardwright raises on purpose."""
+    """The base of every exception that Shardwright raises on purpose."""
 
 
 class TraceError(ShardwrightError):
-    """The function could not be traced: its own exception, untouched, is the cause."""
+    """The function could not be traced; the exception that it raised is the cause."""
 
 
 class TargetError(ShardwrightError):
-    """What was asked for by name (a model, a size, `module:function`, a file) is not there or not usable."""
+    """Something that was asked for by name (a model, a size, `module:function`, a file) is missing or unusable."""
 
 
 class ModuleError(ShardwrightError):
-    """A StableHLO module cannot be read, or holds what the analysis cannot take."""
+    """A StableHLO module cannot be read, or has something in it that cannot be analysed."""
 
 
 class RuleError(ShardwrightError):
-    """A sharding rule given by the user for a custom call does not parse or does not fit the call."""
+    """A sharding rule that the user gave for a custom call does not parse, or does not fit the call."""
 
 
 class UnsupportedJaxError(ShardwrightError):
-    """The installed JAX lacks an interface that Shardwright stands on."""
+    """The installed JAX lacks an interface that Shardwright needs."""
 
 
 class MeshError(ShardwrightError):
-    """A mesh, or a device list for one, does not fit."""
+    """A mesh is not well formed, or does not fit the program, the plan or the devices."""
 
 
 class DeviceError(ShardwrightError):
-    """A device is not known by that name, or is described with figures that make no sense."""
+    """A device is not known by its name, or its figures make no sense."""
 
 
 class PinError(ShardwrightError):
-    """A decision or tactic names what is not there, or clashes with another; the message names both."""
+    """A decision or tactic names something that does not exist, or clashes with another; the message names both."""
 
 
 class PlanError(ShardwrightError):
@@ -52,17 +52,17 @@ class PlanError(ShardwrightError):
 
 
 class PlanWarning(UserWarning):
-    """A plan was loaded for another program than it was made for; the message tells what differs."""
+    """A plan was loaded for another program than the one it was made for; the message says what differs."""
 
 
 class InfeasibleError(ShardwrightError):
     """No plan was found that fits the devices' memory.
 
     Attributes:
-        needed_bytes: what the smallest plan found needs on each device.
-        limit_bytes: what there is.
-        plan: that smallest plan; ``plan.estimate.alive`` is what holds it up.
-        advice: what would help, a sentence each, with its estimate.
+        needed_bytes: the bytes that the smallest plan needs on each device.
+        limit_bytes: the bytes that a device may hold.
+        plan: the smallest plan that was found; ``plan.estimate.alive`` lists what holds the memory at its peak.
+        advice: changes that would help, one sentence each, with their estimates.
 
     """
 
@@ -72,4 +72,4 @@ class InfeasibleError(ShardwrightError):
 
 
 class CompilerMissingError(ShardwrightError):
-    """The compiler that a plan was to be verified with is not installed."""
+    """The compiler that is to verify a plan is not installed."""

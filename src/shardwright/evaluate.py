@@ -40,24 +40,26 @@ def evaluate(
     rules: Mapping[str, str] | None = None,
     constraints: str = KEEP,
 ) -> Plan:
-    """A plan for decisions made by hand.
+    """Make a plan of decisions that are made by hand, without any search.
 
     Args:
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``; only shapes are looked at.
-        mesh: a dict such as ``{"data": 4, "model": 2}``, a jax ``Mesh`` or ``AbstractMesh``; by default the mesh of the
-            program's own shardings.
+        mesh: a dict such as ``{"data": 4, "model": 2}``, a jax ``Mesh`` or an ``AbstractMesh``; by default the mesh of
+            the program's own shardings.
         device: a preset's name such as ``"tpu-v5e"`` (``shardwright devices`` lists them) or a ``sw.Device``; by
             default what JAX's default backend runs on.
-        memory: bytes that a device may hold, or ``"12GiB"``; by default what is usable of the device's memory.
-        decisions: in order of priority on each axis: ``("data", "batch.tokens[0]")``, ``sw.Decision(...)``, a tactic
+        memory: the bytes that a device may hold, or text such as ``"12GiB"``; by default all that is usable of the
+            device's memory.
+        decisions: decisions in order of priority: ``("data", "batch.tokens[0]")``, ``sw.Decision(...)``, a tactic
             such as ``"fsdp:data"`` or ``"megatron:model"``, or specs by path (``{"batch.tokens": P("data")}``).
-        pin: the same; comes first.
-        kwargs: keyword arguments of the callable, planned like the others; their paths begin with the parameter's name.
-        static_argnames: parameters whose values are part of the program, as in ``jax.jit``; those of a ``jax.jit`` that
-            is handed in are found.
+        pin: further decisions, which come before the others.
+        kwargs: keyword arguments of the callable. They are planned like the others, and their paths begin with the
+            parameter's name.
+        static_argnames: parameters whose values are part of the program, as in ``jax.jit``. If ``fn`` is a ``jax.jit``
+            already, its own are found.
         donate: positions or names of arguments whose buffers may be reused, as in ``jax.jit``.
-        platform: what to lower for while planning; by default the device's.
+        platform: the platform to lower for while planning; by default that of the device.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.
         constraints: as in ``sw.partition``.
@@ -92,8 +94,8 @@ def load(
 ) -> Plan:
     """Read a plan that ``plan.save`` wrote, and derive it again for ``fn(*args, **kwargs)``.
 
-    Where the program is not the one that the plan was made for, a ``PlanWarning`` tells what differs; where the plan
-    does not fit it, ``PlanError`` is raised.
+    If the program is not the one that the plan was made for, a ``PlanWarning`` says what differs. If the plan does not
+    fit the program, ``PlanError`` is raised.
     """
     saved, shown = plan_file.read(path), os.fspath(path)
     fn, args, _ = by_position(fn, args, (), kwargs, static_argnames)

@@ -38,7 +38,7 @@ class Point(NamedTuple):
 class Front:
     """Plans from the fastest to the smallest: each is slower than the one before it and needs less memory.
 
-    Plans within a per cent of each other in both are shown as one; ``within`` knows them all.
+    Plans that differ by less than one per cent in both are shown as one; ``within`` knows all of them.
     """
 
     plans: tuple[Plan, ...]
@@ -49,22 +49,25 @@ class Front:
 
     @property
     def fastest(self) -> Plan:
-        """The fastest, whatever it needs."""
+        """The fastest plan, whatever memory it needs."""
         return self.plans[0]
 
     @property
     def smallest(self) -> Plan:
-        """The one that needs least."""
+        """The plan that needs the least memory."""
         return self.plans[-1]
 
     @property
     def fitting(self) -> Plan | None:
-        """The fastest that fits the device; where none surely does, the smallest of which nobody knows; or None."""
+        """The fastest plan that fits the device.
+
+        If none is sure to fit, it is the smallest of those that may fit; None if there is none of these either.
+        """
         unknown = (plan for plan in reversed(self.plans) if plan.fits is None)
         return next((plan for plan in self.plans if plan.fits), next(unknown, None))
 
     def within(self, memory: int | str) -> Plan:
-        """The fastest plan that needs no more than so many bytes, or ``"12GiB"``, on each device."""
+        """Return the fastest plan that needs no more than this memory (bytes, or ``"12GiB"``) on each device."""
         limit_bytes = parse_bytes(memory)
         shown = next((plan for plan in self.plans if plan.estimate_cost.peak_bytes <= limit_bytes), None)
         point = next((p for p in self.points if p.peak_bytes <= limit_bytes), None)
@@ -78,13 +81,13 @@ class Front:
         return self.plan_of(point.state)
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Write the front as one HTML page, which needs no network."""
+        """Write the front to a file as one HTML page that needs no network."""
         from shardwright.report.front_page import write_front
 
         write_front(self, path)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plans' figures, names and decisions, of JSON's types alone."""
+        """Return the plans' figures, names and decisions as plain data that JSON can hold."""
         first = self.fastest
         return {
             "program": first.analysis.program.name,
@@ -95,7 +98,7 @@ class Front:
         }
 
     def marks(self, plan: Plan) -> list[str]:
-        """What is special about a plan of the front."""
+        """Return what is special about a plan of the front: that it is the fastest, or the smallest, and so on."""
         special = {FASTEST: self.fastest, FITTING: self.fitting, SMALLEST: self.smallest}
         if self.fitting is self.fastest or (self.fitting is not None and self.fitting.fits is None):
             del special[FITTING]
@@ -103,7 +106,7 @@ class Front:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What each plan is commonly called; of two that are called the same, how the second differs."""
+        """What each plan is commonly called; if two have the same name, how the second differs from the first."""
         out: list[str] = []
         called = [_called(plan) for plan in self.plans]
         for k, (plan, name) in enumerate(zip(self.plans, called, strict=True)):

@@ -63,20 +63,20 @@ def pareto(
     Args:
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``.
-        mesh: as in ``sw.partition``; of a number of devices, all plans are for the shape that looks best.
+        mesh: as in ``sw.partition``. If it is a number of devices, all plans are for the shape that looks best.
         device: as in ``sw.partition``.
-        memory: what a device may hold; the plans that need more are on the front too, and said not to fit.
+        memory: the bytes that a device may hold. Plans that need more are on the front, too, marked as not fitting.
         kwargs: as in ``sw.partition``.
         static_argnames: as in ``sw.partition``.
         donate: as in ``sw.partition``.
-        pin: as in ``sw.partition``; it holds for every plan.
+        pin: as in ``sw.partition``; every plan keeps it.
         replicate: as in ``sw.partition``.
-        seconds: of all searches together, at most.
-        simulations: of the tree search of each.
-        seed: of the searches.
-        progress: True shows a bar, False does not; by default on a terminal.
-        ask_compiler: as in ``sw.partition``: which of the plans close to the limit is the fastest that fits. Each plan
-            says in ``fits_by`` what its ``fits`` rests on.
+        seconds: the most time that all searches may take together.
+        simulations: the number of simulations of each tree search.
+        seed: the seed of the searches' random choices.
+        progress: whether to show a progress bar; by default only on a terminal.
+        ask_compiler: as in ``sw.partition``; the compiler is asked which of the plans close to the limit is the fastest
+            that fits. ``plan.fits_by`` says what ``plan.fits`` rests on.
         platform: as in ``sw.partition``.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.

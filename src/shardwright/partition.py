@@ -55,40 +55,44 @@ def partition(
     Args:
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``; only shapes are looked at.
-        mesh: a dict such as ``{"data": 4, "model": 4}``, a jax ``Mesh`` or ``AbstractMesh``; or a number of devices, or
-            devices by where they are (``"tpu:v5e:4x4"``, ``"gpu:a100-80:2x8"``): then the mesh's shape is chosen with
-            the plan, and ``plan.meshes`` tells of the others. By default the mesh of the program's own shardings.
+        mesh: a dict such as ``{"data": 4, "model": 4}``, a jax ``Mesh`` or an ``AbstractMesh``. It may also be a number
+            of devices, or devices by where they are (``"tpu:v5e:4x4"``, ``"gpu:a100-80:2x8"``): then the shape of the
+            mesh is chosen with the plan, and ``plan.meshes`` lists the others. By default it is the mesh of the
+            program's own shardings.
         device: a preset's name such as ``"tpu-v5e"`` (``shardwright devices`` lists them) or a ``sw.Device``; by
             default what JAX's default backend runs on.
-        memory: bytes that a device may hold, or ``"12GiB"``; by default what is usable of the device's memory.
-        kwargs: keyword arguments of the callable, planned like the others; their paths begin with the parameter's name.
-        static_argnames: parameters whose values are part of the program, as in ``jax.jit``; those of a ``jax.jit`` that
-            is handed in are found.
+        memory: the bytes that a device may hold, or text such as ``"12GiB"``; by default all that is usable of the
+            device's memory.
+        kwargs: keyword arguments of the callable. They are planned like the others, and their paths begin with the
+            parameter's name.
+        static_argnames: parameters whose values are part of the program, as in ``jax.jit``. If ``fn`` is a ``jax.jit``
+            already, its own are found.
         donate: positions or names of arguments whose buffers may be reused, as in ``jax.jit``.
-        pin: what is decided already, and stays: specs by argument path (``{"batch.tokens": P("data")}``), tactics
-            (``"megatron:model"``), decisions, or a list of these. The search does the rest.
-        replicate: arguments (paths, prefixes, globs) or mesh axes that stay whole.
-        seconds: the most that the search may take; 0 plans with the pins alone. By default the search ends by itself,
-            and the same seed gives the same plan.
-        simulations: how many the tree search makes; by default it goes on until it meets nothing better.
+        pin: what you have decided already: specs by argument path (``{"batch.tokens": P("data")}``), tactics
+            (``"megatron:model"``), decisions, or a list of these. The search keeps them and decides the rest.
+        replicate: arguments (paths, prefixes or globs) that stay whole, or mesh axes that split nothing.
+        seconds: the most time that the search may take; 0 plans with the pins alone. By default the search ends by
+            itself, and the same seed gives the same plan.
+        simulations: the number of simulations of the tree search; by default it goes on until it meets nothing better.
         seed: the seed of the search's random choices.
-        progress: True shows a bar, False does not; by default on a terminal.
-        rerank: a target such as ``"tpu:v5e:4x4"``: the best few plans are compiled for it, and the best by the
-            compiler's own figures is returned, with the others in ``plan.alternatives``.
-        ask_compiler: the estimate of memory is known to be off by so much; a plan that is closer than that to the
-            limit is given to the device's compiler where that is installed (seconds to minutes for each of up to four
-            plans), and else comes back with ``plan.fits`` None. False never asks, True raises where nobody can be.
-        platform: what to lower for while planning; by default the device's.
+        progress: whether to show a progress bar; by default only on a terminal.
+        rerank: a target such as ``"tpu:v5e:4x4"``. The best few plans are compiled for it, the one with the best
+            figures by the compiler is returned, and the others are in ``plan.alternatives``.
+        ask_compiler: whether the device's compiler may be asked if a plan fits. The estimate of memory has a known
+            margin of error. By default a plan that is closer to the limit than that is compiled where the compiler is
+            installed (seconds to minutes for each of up to four plans); elsewhere its ``plan.fits`` is None. False
+            never asks; True raises where the compiler is missing.
+        platform: the platform to lower for while planning; by default that of the device.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.
-        constraints: shardings that the program has already (``with_sharding_constraint``, jitted with ``in_shardings``,
-            sharded arguments, explicit mode): ``"keep"`` takes them as pins, each on the value where it stands;
-            ``"drop"`` takes them out, and everything is decided anew.
+        constraints: what becomes of shardings that the program has already (``with_sharding_constraint``,
+            ``in_shardings`` of its ``jax.jit``, sharded arguments, explicit mode). ``"keep"`` takes them as pins, each
+            on the value where it stands; ``"drop"`` takes them out, and everything is decided anew.
 
     Raises:
-        InfeasibleError: nothing fits, surely or by the compiler's word; it says what would help.
-        CompilerMissingError: with ``ask_compiler=True`` or ``rerank``, the compiler is not installed.
-        PinError: a pin names what is not there, or clashes with another.
+        InfeasibleError: no plan fits the memory; the error says what would help.
+        CompilerMissingError: ``ask_compiler=True`` or ``rerank`` needs a compiler that is not installed.
+        PinError: a pin names something that does not exist, or two pins clash.
 
     """
     budget = Budget(seconds, simulations, seed)

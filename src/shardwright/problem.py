@@ -39,17 +39,17 @@ class Start(NamedTuple):
 
 
 class Problem:
-    """A function, traced and analysed, with the mesh, the device, the limit of memory and what is decided already.
+    """A function that was traced and analysed, with its mesh, device, limit of memory and pins.
 
-    Each stage of planning can be run alone. On one mesh (``problem.mesh``), ``problem.search()`` finds states,
-    ``problem.price(state)`` says what one costs, and ``problem.plan(state)`` makes it a plan; ``problem.analysis`` is
-    what there is to decide. Where only devices are given, ``problem.shapes`` are the meshes that they can make, and
+    Each stage of planning can be run alone. ``problem.analysis`` says what there is to decide, ``problem.search()``
+    finds the best states, ``problem.price(state)`` says what a state costs, and ``problem.plan(state)`` makes a plan of
+    it. Where only a number of devices is given, ``problem.shapes`` are the meshes that they can make, and
     ``problem.on(shape)`` is the problem on one of them.
 
     Args:
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``; only shapes are looked at.
-        mesh: as in ``sw.partition``, and so are all others.
+        mesh: as in ``sw.partition``.
         device: as in ``sw.partition``.
         memory: as in ``sw.partition``.
         kwargs: as in ``sw.partition``.
@@ -98,7 +98,7 @@ class Problem:
     def of(
         cls, traced: Traced, device: Device, limit_bytes: int, shapes: tuple[MeshShape, ...], pins: Pins | None = None
     ) -> Problem:
-        """The problem of what is traced already."""
+        """Make a problem of a function that is traced already."""
         out = cls.__new__(cls)
         out._be(traced, device, limit_bytes, pins or Pins(), shapes)
         return out
@@ -115,7 +115,7 @@ class Problem:
 
     @property
     def program(self) -> Program:
-        """The program, as it was traced."""
+        """The traced program."""
         return self.analysis.program
 
     @property
@@ -125,7 +125,7 @@ class Problem:
 
     @property
     def mesh(self) -> MeshShape:
-        """The mesh, where there is one and not several to choose from."""
+        """The mesh of the problem; ``MeshError`` is raised if there are several to choose from."""
         if len(self.shapes) > 1:
             raise MeshError(
                 f"the shape of the mesh is open; take one of the {len(self.shapes)} in problem.shapes by "
@@ -134,32 +134,32 @@ class Problem:
         return self.shapes[0]
 
     def on(self, mesh: MeshShape, like: CostModel | None = None) -> Problem:
-        """The same on one mesh; ``like`` are the prices of another mesh, of which it takes over what they share."""
+        """Return the same problem on one mesh; what it shares with the prices of another mesh, ``like``, is reused."""
         out = Problem.of(self.traced, self.device, self.limit_bytes, (mesh,), self.pins)
         out._like = like
         return out
 
     def among(self, shapes: tuple[MeshShape, ...]) -> Problem:
-        """The same on a mesh that may have any of these shapes."""
+        """Return the same problem on a mesh that may have any of these shapes."""
         return Problem.of(self.traced, self.device, self.limit_bytes, shapes, self.pins)
 
     def within(self, limit_bytes: int) -> Problem:
-        """The same under another limit of memory, at the same prices."""
+        """Return the same problem under another limit of memory; its prices are reused."""
         out = Problem.of(self.traced, self.device, limit_bytes, self.shapes, self.pins)
         out._costs = self.costs if len(self.shapes) == 1 else None
         return out
 
     def again(self, *, shapes: Sequence[Any] | None = None, donate: Sequence[int] | None = None) -> Problem:
-        """The same function with arguments of other shapes, or other arguments to overwrite."""
+        """Trace the function again, with arguments of other shapes or with other donated arguments."""
         return self.with_traced(self.traced.again(shapes=shapes, donate=donate))
 
     def with_traced(self, traced: Traced) -> Problem:
-        """The same of another function, or of another call of it."""
+        """Return the same problem for another traced function."""
         return Problem.of(traced, self.device, self.limit_bytes, self.shapes, self.pins)
 
     @cached_property
     def start(self) -> Start:
-        """What the pins amount to on this mesh."""
+        """The state that the pins amount to on this mesh, and what the search must not change."""
         analysis, mesh, pins = self.analysis, self.mesh, self.pins
         kept_axes, kept_arguments = replicated(analysis, mesh, pins)
         words = dict.fromkeys([*kept_arguments, *as_decisions(analysis, mesh, pins.pins)])
@@ -169,13 +169,13 @@ class Problem:
 
     @property
     def costs(self) -> CostModel:
-        """What prices the states of this problem on its mesh."""
+        """The cost model that prices the states of this problem on its mesh."""
         if self._costs is None:
             self._costs = CostModel(self.places, self.mesh, self.device, self.start.state.whole, like=self._like)
         return self._costs
 
     def price(self, state: State) -> Cost:
-        """What a state costs: seconds and bytes."""
+        """Return what a state costs, in seconds and bytes."""
         return self.costs.evaluate(state)
 
     def search(
@@ -188,10 +188,11 @@ class Problem:
         use_tactics: bool = True,
         watch: Watch | None = None,
     ) -> Outcome:
-        """The best states on this mesh, under the limit and with the pins.
+        """Search for the best states on this mesh, within the limit of memory and with the pins.
 
-        ``few`` is how many of the best are wanted, ``starts`` are states to set out from; with ``any_fit`` the first
-        that fits ends the search.
+        ``few`` is how many of the best states are wanted, and ``starts`` are further states to start from. With
+        ``any_fit`` the search ends at the first state that fits. Without ``use_tactics`` it starts from nothing.
+        ``watch`` is called whenever a better state was met.
         """
         budget, start = budget or Budget(), self.start
         with collector_paused():
@@ -213,18 +214,18 @@ class Problem:
             )
 
     def local_search(self, deadline: float) -> LocalSearch:
-        """Local improvement alone, a step at a time, until a deadline."""
+        """Return a search that only improves states locally, one step at a time, until a deadline."""
         start = self.start
         return LocalSearch(
             self.analysis, self.costs, start.state, self.limit_bytes, start.keepers, start.kept, deadline=deadline
         )
 
     def best_cost(self) -> Cost:
-        """The cost of what a short search finds."""
+        """Return the cost of the best state that a short search finds."""
         return self.search(_SHORT).cost
 
     def plan(self, state: State, *, search: Search | None = None, meshes: tuple[MeshChoice, ...] = ()) -> Plan:
-        """The plan of a state that a search found."""
+        """Make a plan of a state; ``search`` says how it was found, and ``meshes`` which meshes were tried."""
         start = self.start
         costs = self.costs if state.whole == start.state.whole else None
         words = describe(self.analysis, self.mesh, state)
@@ -232,7 +233,7 @@ class Problem:
         return self._plan(words, state, **known)
 
     def plan_of(self, pin: PinLike) -> Plan:
-        """The plan of the pins, then of further decisions, and of nothing else."""
+        """Make a plan of the pins and of further decisions, without any search."""
         pins = (*self.pins.pins, *Pins.of(pin).pins)
         words = as_decisions(self.analysis, self.mesh, pins)
         plan = self._plan(words, resolve(self.analysis, self.mesh, words))

@@ -21,9 +21,10 @@ from shardwright.ir.program import Program
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """What the analysis found. Printable; ``to_dict()`` for machines.
+    """What the analysis found about a program; ``print`` shows it as a table.
 
-    ``conflicts`` are the compatibility sets, ``groups`` what is left to decide, ``descriptions`` the groups in words.
+    ``conflicts`` are the compatibility sets, ``groups`` are what is left to decide, and ``descriptions`` are the groups
+    in words.
     """
 
     program: Program
@@ -34,7 +35,7 @@ class Analysis:
 
     @cached_property
     def descriptions(self) -> tuple[Description, ...]:
-        """One for each group, in the same order."""
+        """The groups in words: one description for each group, in the same order."""
         with collector_paused():
             return describe_groups(self.colours, self.conflicts, self.groups)
 
@@ -45,7 +46,7 @@ class Analysis:
 
     @cached_property
     def opaque(self) -> tuple[tuple[str, str, int], ...]:
-        """What has no sharding rule and is computed whole: kind, source line, how many."""
+        """Ops that have no sharding rule and are computed whole: their kind, their source line and their number."""
         found: Counter[tuple[str, str]] = Counter()
         for op in self.program.ops:
             rule = op.rule
@@ -57,11 +58,11 @@ class Analysis:
 
     @cached_property
     def kernels(self) -> tuple[KernelNote, ...]:
-        """What its Pallas kernels can be split by, and why not by more."""
+        """The Pallas kernels of the program: what each can be split by, and why not by more."""
         return kernel_notes(self.program)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything a program may want to know, of JSON's types alone."""
+        """Return everything as plain data that JSON can hold."""
         from shardwright.analysis.present import analysis_dict
 
         return analysis_dict(self)

@@ -18,10 +18,10 @@ SHELLS = ("bash", "zsh", "fish")
 _CHECKS = {"run": "on CPU devices, against the plain function", "shardy": "the compiler's own partitioner"}
 
 
-@click.command(short_help="Print what makes a shell complete commands.")
+@click.command(short_help="Print the completions for a shell.")
 @click.argument("shell", type=click.Choice(SHELLS))
 def completions(shell: str) -> None:
-    """Print what makes a shell complete commands, models, devices, presets and tactics.
+    """Print a script that lets a shell complete commands, models, devices, presets and tactics.
 
     \b
     shardwright completions bash >> ~/.bashrc

@@ -26,20 +26,20 @@ from shardwright.fit.found import fit_table
     "dimensions",
     multiple=True,
     metavar="NAME",
-    help="Whose size to change, such as batch.tokens[0]; several grow together. By default the batch.",
+    help="The dimension whose size changes, such as batch.tokens[0]; several grow together. By default the batch.",
 )
 @click.option(
     "--verify",
     metavar="ON",
     shell_complete=complete_checks,
-    help="Give the compiler for this target, such as tpu:v5e:4x4, the last word; it is asked at most eight times.",
+    help="Give the last word to the compiler for this target, such as tpu:v5e:4x4; it is asked at most eight times.",
 )
 @click.option(
     "--most-devices",
     type=click.IntRange(min=0),
     default=4096,
     show_default=True,
-    help="Try no more devices than this; 0 leaves the question out.",
+    help="The largest number of devices to try; 0 leaves the question out.",
 )
 @output_option("--save", "Write the plan for the largest size as JSON; - is standard output.")
 @json_option
@@ -53,7 +53,7 @@ def fit(
 ) -> None:
     """Find the largest batch that fits a mesh, and the fewest devices for the program as it is.
 
-    Every size that is tried is traced and planned again. Another dimension than the batch can be named.
+    Every size that is tried is traced and planned again. --dimension names another dimension than the batch.
 
     \b
     shardwright fit gpt --mesh data=4,model=4 --device tpu-v5e
@@ -61,7 +61,7 @@ def fit(
     with the compiler as the judge:
       shardwright fit gpt --mesh data=4,model=4 --device tpu-v5e --verify tpu:v5e:4x4
 
-    Exit code 0 for an answer, 2 for a mistake in the call, 3 where nothing fits.
+    The exit code is 0 for an answer, 2 for a mistake in the call, and 3 if nothing fits.
     """  # noqa: D301 (click wants the character)
     if given["rerank"] is not None:
         raise click.UsageError("fit does not take --rerank; --verify asks the compiler.")

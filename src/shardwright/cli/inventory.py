@@ -21,15 +21,15 @@ from shardwright.models import MODELS
 @click.command(short_help="Show what there is to decide about a program.")
 @target_options
 @json_option
-@click.option("--all", "everything", is_flag=True, help="Show small groups too.")
+@click.option("--all", "everything", is_flag=True, help="Show small groups, too.")
 @click.option(
-    "--program", "show_program", is_flag=True, help="Print the program instead, each dimension with its colour."
+    "--program", "show_program", is_flag=True, help="Print the program instead, with the colour of each dimension."
 )
 def analyse(as_json: bool, everything: bool, show_program: bool, **given: Any) -> None:
     """Show which dimensions are sharded together, where that conflicts, and what is left to decide.
 
-    TARGET is a built-in model, package.module:function for a function without arguments that returns
-    (fn, args) or (fn, args, {"donate": (0,)}), or a StableHLO file (.mlir, text or bytecode).
+    TARGET is a built-in model, a StableHLO file (.mlir, text or bytecode), or package.module:function. Such a
+    function takes no arguments and returns (fn, args) or (fn, args, {"donate": (0,)}).
 
     \b
     shardwright analyse gpt --preset gemma-2b

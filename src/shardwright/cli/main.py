@@ -121,21 +121,21 @@ def main(debug: bool) -> None:
     """Automatic partitioning of JAX programs.
 
     \b
-    The best sharding of a built-in model on 16 chips, and of your own program:
+    Find the best sharding of a built-in model on 16 chips, and of your own program:
       shardwright plan gpt --mesh data=4,model=4 --device tpu-v5e
       shardwright plan my_package.train:step --mesh data=8 --save plan.json
-    Beside data parallel, FSDP, Megatron; and what the real compiler says:
+    See it beside data parallelism, FSDP and Megatron, and ask the real compiler:
       shardwright compare gpt --mesh data=4,model=4 --device tpu-v5e
       shardwright verify plan.json my_package.train:step --on tpu:v5e:2x4
-    How large a batch fits, and how few devices would do:
+    Find how large a batch fits, and how few devices would do:
       shardwright fit gpt --mesh data=4,model=4 --device tpu-v5e
-    What there is to decide, to work on, and to plan for:
+    List what there is to decide, to work on, and to plan for:
       shardwright analyse gpt --set layers=24
       shardwright models
       shardwright devices
 
-    Exit code 0 for a plan that fits, 2 for a mistake in the call (or a full disk, or the like), 3 for no plan
-    that fits, 130 for Ctrl-C, 143 for SIGTERM, 141 where nobody reads standard output any more.
+    The exit code is 0 for a plan that fits, 2 for a mistake in the call (or a full disk, or the like), 3 if no plan
+    fits, 130 for Ctrl-C, 143 for SIGTERM, and 141 if nobody reads standard output any more.
     """  # noqa: D301 (click wants the character)
 
 

@@ -23,7 +23,7 @@ from shardwright.plan.plan_text import plan_table
 @click.command(short_help="Find the fastest sharding that fits the memory.")
 @target_options
 @search_options
-@output_option("--save", "Write the plan as JSON, for sw.load and verify; - is standard output, here and below.")
+@output_option("--save", "Write the plan as JSON, for sw.load and for verify. Here and below, - is standard output.")
 @output_option("--report", "Write the plan as one HTML page.")
 @output_option("--output", "Write the StableHLO module with the plan's shardings in it.")
 @click.option(
@@ -32,24 +32,26 @@ from shardwright.plan.plan_text import plan_table
     multiple=True,
     metavar="ON",
     shell_complete=complete_checks,
-    help="Have the plan judged: tpu:v5e:4x4, gpu:a100-80:8, cpu, run or shardy. Several may be given.",
+    help="Check the plan on tpu:v5e:4x4, gpu:a100-80:8, cpu, run or shardy. It can be given several times.",
 )
 @click.option(
     "--explain",
     "explained",
     multiple=True,
     metavar="PATH",
-    help="Say why an argument, or a source line, is sharded as it is, and what else would cost.",
+    help="Explain why an argument, or a source line, is sharded as it is, and what alternatives would cost.",
 )
 @click.option(
     "--pareto",
     metavar="[FILE]",
     is_flag=False,
     flag_value="",
-    help="Show the plans from the fastest to the smallest, and with FILE.html draw them; --save and the like take the "
-    "fastest of them that fits.",
+    help="Show the plans from the fastest to the smallest, and draw them into FILE. Options such as --save take the "
+    "fastest plan that fits.",
 )
-@click.option("--python", "as_python", is_flag=True, help="Print Python to paste instead: mesh, specs, jax.jit.")
+@click.option(
+    "--python", "as_python", is_flag=True, help="Print Python code to paste instead: the mesh, the specs, jax.jit."
+)
 @json_option
 def plan(
     save: str | None,
@@ -64,26 +66,26 @@ def plan(
 ) -> None:
     """Find the fastest sharding of a program on a mesh that fits its devices' memory.
 
-    TARGET is a built-in model, package.module:function for a function without arguments that returns
-    (fn, args) or (fn, args, {"donate": (0,)}), or a StableHLO file (.mlir, text or bytecode).
+    TARGET is a built-in model, a StableHLO file (.mlir, text or bytecode), or package.module:function. Such a
+    function takes no arguments and returns (fn, args) or (fn, args, {"donate": (0,)}).
 
     \b
     shardwright plan gpt --mesh data=4,model=4 --device tpu-v5e
     shardwright plan train:step --mesh data=8 --device h100 --save plan.json
-    with less memory, and what is decided already:
+    With less memory, and with what you have decided already:
       … --memory 12GiB --pin megatron:model --pin "batch.tokens=P('data')"
-    as a page, judged by the TPU compiler:
+    As a page, and checked by the TPU compiler:
       … --report plan.html --verify tpu:v5e:4x4
-    a module of any framework, with its shardings written into it:
+    A module of any framework, with its shardings written into it:
       shardwright plan model.mlir --mesh data=8 --output sharded.mlir
-    memory against time, as a table and as a page:
+    Memory against time, as a table and as a page:
       … --pareto front.html
-    for programs, and as Python to paste:
+    For programs, and as Python code to paste:
       … --json | jq .step_seconds
       … --python > specs.py
 
-    Exit code 0 for a plan that fits, or of which nobody knows and which says so, 2 for a mistake in the
-    call, 3 for no plan that fits, or one that a check refuses.
+    The exit code is 0 for a plan that fits, or that may fit and says so, 2 for a mistake in the call, and 3 if no
+    plan fits or a check refuses it.
     """  # noqa: D301 (click wants the character)
     if as_json and as_python:
         raise click.UsageError("--json and --python exclude each other.")

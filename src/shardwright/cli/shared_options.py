@@ -30,7 +30,7 @@ from shardwright.request.targets import parse_target
 Command = Callable[..., Any]
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object on standard output and nothing else."
+    "--json", "as_json", is_flag=True, help="Print one JSON object on standard output and nothing else."
 )
 
 
@@ -39,29 +39,33 @@ def target_options(command: Command) -> Command:
     return _all(
         command,
         click.argument("target", shell_complete=complete_targets),
-        click.option("--preset", shell_complete=complete_presets, help="A preset of a built-in model, such as tiny."),
+        click.option("--preset", shell_complete=complete_presets, help="The preset of a built-in model, such as tiny."),
         click.option(
             "--set",
             "sizes",
             multiple=True,
             metavar="NAME=VALUE",
             shell_complete=complete_sizes,
-            help="A size of a built-in model.",
+            help="Set a size of a built-in model, such as layers=24.",
         ),
-        click.option("--platform", type=click.Choice(PLATFORMS), help="Lower for this platform; it need not be here."),
+        click.option(
+            "--platform",
+            type=click.Choice(PLATFORMS),
+            help="The platform to lower for; no such device needs to be present.",
+        ),
         click.option(
             "--trip-count",
             "trip_counts",
             multiple=True,
             metavar="FILE:LINE=N",
-            help="How often a loop runs whose length the program does not tell (a glob works: '*=10').",
+            help="How often a loop runs if the program does not tell (a glob works: '*=10').",
         ),
         click.option(
             "--rule",
             "rules",
             multiple=True,
             metavar="TARGET=RULE",
-            help="Sharding rule of a custom call: --rule 'my_kernel=b t d, d f -> b t f'.",
+            help="The sharding rule of a custom call: --rule 'my_kernel=b t d, d f -> b t f'.",
         ),
     )
 
@@ -73,38 +77,53 @@ def search_options(command: Command) -> Command:
         click.option(
             "--mesh",
             metavar="AXIS=N,…",
-            help="The axes of the mesh and their sizes (data=4,model=4); or a number of devices (16) or where they are "
-            "(tpu:v5e:4x4, gpu:a100-80:2x8), and the mesh's shape is chosen, too. Without it the mesh of the "
-            "program's own shardings.",
+            help="The axes of the mesh and their sizes (data=4,model=4). Or a number of devices (16), or devices by "
+            "where they are (tpu:v5e:4x4, gpu:a100-80:2x8): then the shape of the mesh is chosen, too. By default the "
+            "mesh of the program's own shardings.",
         ),
         click.option(
             "--constraints",
             type=click.Choice((KEEP, DROP)),
             default=KEEP,
             show_default=True,
-            help="Shardings that the program has already: pins, or taken out.",
+            help="What to do with shardings that the program has already: keep them as pins, or drop them.",
         ),
         click.option(
             "--device",
             shell_complete=complete_device_names,
-            help="What each device is: see shardwright devices. By default what JAX runs on here.",
+            help="The kind of device, as 'shardwright devices' lists them. By default what JAX runs on here.",
         ),
-        click.option("--memory", metavar="BYTES", help="What a device may hold, such as 12GiB, if not all it has."),
+        click.option(
+            "--memory", metavar="BYTES", help="The memory that a device may use, such as 12GiB. By default all of it."
+        ),
         click.option(
             "--pin",
             "pins",
             multiple=True,
             metavar="PIN",
             shell_complete=complete_pins,
-            help="What is decided already: a tactic (fsdp:data), a spec (\"batch.x=P('data')\"), or a dimension on an "
-            "axis (data:batch.x[0]). Several may be given.",
+            help="What you have decided already: a tactic (fsdp:data), a spec (\"batch.x=P('data')\"), or a dimension "
+            "on an axis (data:batch.x[0]). It can be given several times.",
         ),
         click.option(
-            "--replicate", multiple=True, metavar="NAME", help="An argument (a path or glob) or axis that stays whole."
+            "--replicate",
+            multiple=True,
+            metavar="NAME",
+            help="An argument (a path or a glob) that stays whole, or an axis that splits nothing.",
         ),
-        click.option("--seconds", type=click.FloatRange(min=0), help="Of search, at most; 0 takes the pins alone."),
-        click.option("--simulations", type=click.IntRange(min=0), help="Of the tree search, at most."),
-        click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same plan."),
+        click.option(
+            "--seconds",
+            type=click.FloatRange(min=0),
+            help="The most seconds that the search may take; 0 plans with the pins alone.",
+        ),
+        click.option("--simulations", type=click.IntRange(min=0), help="The number of simulations of the tree search."),
+        click.option(
+            "--seed",
+            type=int,
+            default=0,
+            show_default=True,
+            help="The seed of the search's random choices; the same seed gives the same plan.",
+        ),
         click.option(
             "--rerank",
             metavar="ON",
@@ -114,8 +133,8 @@ def search_options(command: Command) -> Command:
         click.option(
             "--ask-compiler/--no-ask-compiler",
             default=None,
-            help="Have the device's compiler say what fits where the estimate is too close to the limit to tell. By "
-            "default where it is installed.",
+            help="Ask the device's compiler whether a plan fits if the estimate is too close to the limit to tell. By "
+            "default it is asked where it is installed.",
         ),
     )
 

@@ -21,7 +21,7 @@ from shardwright.request.targets import is_target, parse_target
 from shardwright.verify import CompilerVerdict, Verdict
 
 
-@click.command(short_help="Have a saved plan judged by a compiler, or run.")
+@click.command(short_help="Check a saved plan by a compiler, or by running it.")
 @click.argument("plan", type=click.Path())
 @target_options
 @click.option(
@@ -31,23 +31,23 @@ from shardwright.verify import CompilerVerdict, Verdict
     required=True,
     metavar="ON",
     shell_complete=complete_checks,
-    help="tpu:v5e:4x4, gpu:a100-80:8, cpu, run or shardy. Several may be given.",
+    help="What to check it on: tpu:v5e:4x4, gpu:a100-80:8, cpu, run or shardy. It can be given several times.",
 )
 @json_option
 def verify(plan: str, checks: tuple[str, ...], as_json: bool, **given: Any) -> None:
-    """Have a saved plan judged by others.
+    """Check a saved plan by a compiler, or by running it.
 
-    PLAN is a file that plan --save wrote, TARGET the program that it is for. A compiler's name and a number of
-    devices compile it ahead of time, which needs no such device; run runs it on CPU devices and compares with
-    the plain function; shardy compares its collectives with those of the compiler's own partitioner.
+    PLAN is a file that plan --save wrote, and TARGET is the program that it is for. tpu:v5e:4x4 and the like
+    compile it ahead of time for such devices, which need not be present. run runs it on CPU devices and compares
+    it with the plain function. shardy compares its collectives with those of the compiler's own partitioner.
 
     \b
     shardwright plan gpt --mesh data=4,model=4 --device tpu-v5e --save plan.json
     shardwright verify plan.json gpt --on tpu:v5e:4x4
     shardwright verify plan.json gpt --on shardy --json
 
-    Exit code 0 where every check says yes, 2 for a mistake in the call, 3 where one says no, as where the
-    compiler finds that it does not fit.
+    The exit code is 0 if every check says yes, 2 for a mistake in the call, and 3 if a check says no, for example
+    because the compiler finds that the plan does not fit.
     """  # noqa: D301 (click wants the character)
     check_names(checks)
     need_no_accelerator()

@@ -23,14 +23,14 @@ _COMPLEX_MULTIPLICATIONS = 4
 
 @dataclass(frozen=True)
 class Link:
-    """What joins devices: ICI, NVLink, DCN, a network.
+    """A link between devices, such as ICI, NVLink, DCN or a network.
 
     Attributes:
-        name: What people call it.
-        bytes_per_second: One way, from one device, along one dimension of a torus or into a switch.
-        latency_seconds: Of one hop.
-        devices: How many devices it joins at most (of a slice, of a node); None where any number.
-        torus_dimensions: 2 or 3 for a torus, 0 where a switch joins all with all.
+        name: The name that people use for it.
+        bytes_per_second: The rate in one direction, from one device, along one dimension of a torus or into a switch.
+        latency_seconds: The latency of one hop.
+        devices: The largest number of devices that it joins (a slice, a node); None if there is no limit.
+        torus_dimensions: The dimensions of the torus (1 to 3); 0 for a switch that joins every device with every other.
         ring_from: The length from which a dimension of the torus closes into a ring; shorter ones are lines.
 
     """
@@ -95,27 +95,28 @@ class KernelCosts:
 
 @dataclass(frozen=True)
 class Device:
-    """One device as JAX counts them: a TPU chip (v2, v3: a core; 7x: half a chip), a GPU, a host's CPU.
+    """One device as JAX counts them: a TPU chip (v2, v3: a core; 7x: half a chip), a GPU, or a host's CPU.
 
     Attributes:
-        name: As in ``device="tpu-v5e"``.
+        name: The name of the device, as in ``device="tpu-v5e"``.
         platform: JAX's name of the backend: "tpu", "gpu" or "cpu".
-        flops_per_second: Peak of the matrix units by the operands' type ("bf16", "f32", "i8", ...); a plain number
-            counts as that of bf16.
-        memory_bytes: What the device has; "16GiB" works too.
-        memory_bytes_per_second: Between that memory and the chip.
-        usable_bytes: What a program's arguments, temporaries and code can have of it; all of it by default.
-        links: Innermost first: a mesh's last axes lie on the first of them.
-        clock_hertz: Of the cycles that the compiler's figures are in; 0 where it gives none.
-        matrix_unit: Rows and columns that a matrix unit takes at once; smaller operands are padded to it.
-        tile: What the last two dimensions of a tensor of four-byte elements are padded to in memory; None for no
-            padding.
-        vector_ops_per_second: Elementwise instructions times lanes; 0 where memory is always slower.
-        slice_shape: Chips of each slice of a torus, such as (4, 4); by default the standard slice for the mesh.
-        host_bytes_per_second: Between the device's memory and its host's, one way; both go at once. 0 where it is not
-            known, and programs with values on the host are refused.
-        host_memory_bytes: What a device can have of its host's memory; "48GiB" works too. 0 where it is not known, and
-            no limit is held.
+        flops_per_second: The peak rate of the matrix units by the operands' type ("bf16", "f32", "i8", ...). A plain
+            number is taken as the rate of bf16.
+        memory_bytes: The memory of the device; text such as "16GiB" works, too.
+        memory_bytes_per_second: The rate between that memory and the chip.
+        usable_bytes: The memory that a program's arguments, temporaries and code can use; by default all of it.
+        links: The links between devices, innermost first: the last axes of a mesh run on the first link.
+        clock_hertz: The rate of the cycles in which the compiler gives its figures; 0 if it gives none.
+        matrix_unit: The rows and columns that a matrix unit takes at once; smaller operands are padded to it.
+        tile: The sizes to which the last two dimensions of a tensor of four-byte elements are padded in memory; None if
+            there is no padding.
+        vector_ops_per_second: The rate of elementwise instructions, counted by lanes; 0 if memory is always slower.
+        slice_shape: The chips along each dimension of a torus slice, such as (4, 4); by default the standard slice for
+            the mesh.
+        host_bytes_per_second: The rate between the device's memory and its host's in one direction; both directions
+            work at once. 0 means that it is not known, and programs with values on the host are refused.
+        host_memory_bytes: The memory of the host that one device can use; text such as "48GiB" works, too. 0 means that
+            it is not known, and no limit is checked.
         kernel_costs: What kernels take beyond these peaks.
 
     """
@@ -171,13 +172,13 @@ class Device:
 
     @property
     def compiler(self) -> Compiler:
-        """What the compiler of such devices does."""
+        """The compiler for such devices: the behaviours of XLA that apply to them."""
         return compiler.of(self.platform, self.name.removeprefix(f"{self.platform}-"))
 
     def flops(self, dtype: str) -> float:
-        """Peak FLOP/s of contractions of an element type as StableHLO writes it (``f32``, ``f8E4M3FN``, ``ui8``).
+        """Return the peak FLOP/s of contractions of an element type, as StableHLO writes it (``f32``, ``f8E4M3FN``).
 
-        A type without a figure of its own goes as fast as the type that it would be computed in:
+        A type without a figure of its own is as fast as the type that it would be computed in:
 
         - f8, i4 and i8 as bf16, f16 as bf16 and the other way round, f32 as bf16 (what JAX's default precision does
           on TPUs), bf16 as f32 where no 16-bit type has a figure;

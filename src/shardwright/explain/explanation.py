@@ -53,7 +53,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What ``plan.explain`` says. Printable; ``to_dict()`` for machines.
+    """What ``plan.explain`` says; ``print`` shows it, and ``to_dict()`` gives it as plain data.
 
     Of an argument there are ``tensors``, ``alternatives`` (with the plan itself among them), ``collectives`` and
     ``conflicts``, and of its dimensions those that axes do not divide (``uneven``); of a source line ``ops``,

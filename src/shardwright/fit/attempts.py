@@ -143,7 +143,7 @@ class Attempts:
         if size not in self.sizes:
             sizes = self.dimension.scaled(size)
             if sizes is None:
-                raise TraceError(f"the dimensions that grow with {self.dimension.name} would not all be whole.")
+                raise TraceError(f"not all dimensions that grow with {self.dimension.name} would have a whole size.")
             self.sizes[size] = traced.again(shapes=traced.resized(sizes))
         return self.problem.with_traced(self.sizes[size])
 

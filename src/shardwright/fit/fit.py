@@ -61,35 +61,37 @@ def fit(
     Args:
         fn: a JAX callable.
         *args: its arguments: pytrees of arrays or ``jax.ShapeDtypeStruct``.
-        mesh: as in ``sw.partition``; of a number of devices, the shape that looks best for the size as given.
+        mesh: as in ``sw.partition``. If it is a number of devices, the mesh has the shape that looks best for the size
+            as given.
         device: as in ``sw.partition``.
-        memory: bytes that a device may hold, or ``"12GiB"``; by default what is usable of the device's memory.
-        dimension: whose size to change: an argument's such as ``"batch.tokens[0]"``, with all that is tied to it, or a
-            list of several that grow together; by default the batch, which is found.
-        verify: a target such as ``"tpu:v5e:4x4"``: its compiler has the last word. From the estimate's answer on, it
-            is asked about smaller or larger sizes, at most about eight.
-        ask_compiler: by default, where the device's compiler is installed, it is asked as with ``verify``, at most
-            about four sizes and two numbers of devices. Elsewhere, and with False, the answers are what surely fits
-            for all that estimates are known to be off. ``plan.fits_by`` says what an answer rests on.
-        most_devices: numbers of devices are tried up to this; 0 leaves the question out, and so does a program that has
-            shardings of its own.
+        memory: the bytes that a device may hold, or text such as ``"12GiB"``; by default all that is usable of the
+            device's memory.
+        dimension: the dimension of an argument whose size changes, such as ``"batch.tokens[0]"``, with all that is tied
+            to it; or a list of several that grow together. By default it is the batch, which is found.
+        verify: a target such as ``"tpu:v5e:4x4"`` whose compiler has the last word. It is asked about the size that
+            the estimate finds and then about smaller or larger ones, about eight at most.
+        ask_compiler: whether the device's compiler may be asked. By default it is asked where it is installed, about
+            four sizes and two numbers of devices at most. Elsewhere, and with False, an answer fits even if the
+            estimate errs by its whole margin. ``plan.fits_by`` says what an answer rests on.
+        most_devices: the largest number of devices that is tried. 0 leaves the question out, which is also done for a
+            program that has shardings of its own.
         kwargs: as in ``sw.partition``.
         static_argnames: as in ``sw.partition``.
         donate: as in ``sw.partition``.
-        pin: as in ``sw.partition``; what is pinned must suit every size and mesh that is tried.
+        pin: as in ``sw.partition``; the pins must suit every size and mesh that is tried.
         replicate: as in ``sw.partition``.
-        seconds: of the search for each of the two plans, at most.
-        simulations: of their tree search.
-        seed: of the searches.
-        progress: True says what is tried, False does not; by default on a terminal.
+        seconds: the most time that the search for each of the two plans may take.
+        simulations: the number of simulations of their tree searches.
+        seed: the seed of the searches' random choices.
+        progress: whether to show what is tried; by default only on a terminal.
         platform: as in ``sw.partition``.
         trip_counts: as in ``sw.analyse``.
         rules: as in ``sw.analyse``.
         constraints: as in ``sw.partition``.
 
     Raises:
-        InfeasibleError: no size fits the mesh, and no number of devices the program.
-        PinError: there is no such dimension, or no batch was found.
+        InfeasibleError: no size fits the mesh, and no number of devices fits the program.
+        PinError: the dimension does not exist, or no batch was found.
 
     """
     budget = Budget(seconds, simulations, seed)

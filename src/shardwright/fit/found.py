@@ -23,9 +23,9 @@ SIZE, DEVICES, COMPILED = "size", "devices", "compiled"
 class Tried:
     """A size or a number of devices that was tried.
 
-    ``needed_bytes`` are those of a plan that fits, of the smallest found where none does, or what the compiler says;
-    None where nothing is known. ``fits`` is None where the estimate is too close to the limit to tell, and where the
-    function does not take that size.
+    ``needed_bytes`` are those of a plan that fits, of the smallest plan found if none fits, or what the compiler says;
+    None if nothing is known. ``fits`` is None if the estimate is too close to the limit to tell, or if the function
+    does not take that size.
     """
 
     question: str
@@ -46,10 +46,10 @@ class Tried:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The largest size of a dimension on the mesh as given, and the fewest devices for the program as given.
+    """The largest size of a dimension that fits the mesh, and the fewest devices that the program fits on.
 
-    ``size``, ``plan`` and ``devices``, ``devices_plan`` are None where nothing was found that fits. ``verdict`` is what
-    the compiler makes of ``plan``, where it was asked; it then has the last word on ``size``.
+    ``size`` and ``plan``, or ``devices`` and ``devices_plan``, are None if nothing was found that fits. ``verdict`` is
+    what the compiler made of ``plan`` if it was asked; it then has the last word on ``size``.
     """
 
     program: str
@@ -68,7 +68,7 @@ class Fit:
 
     @property
     def batch(self) -> int | None:
-        """The largest size, by the name of the dimension that is meant where none is named."""
+        """The largest batch: another name for ``size``, for the dimension that is taken by default."""
         return self.size
 
     def to_dict(self) -> dict[str, Any]:

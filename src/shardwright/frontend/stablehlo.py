@@ -48,15 +48,15 @@ _SHARDED = ("sdy.sharding", "mhlo.sharding", "sdy.in_shardings")
 class StableHLO:
     """A StableHLO module as a function of its main function's arguments; made by ``sw.read_stablehlo``.
 
-    It takes them one by one and returns a tuple of the results. ``sw.partition(module, *module.args,
+    The function takes the arguments one by one and returns a tuple of the results. ``sw.partition(module, *module.args,
     donate=module.donate, mesh=…)`` plans it, and ``plan.to_stablehlo`` writes the module with the plan in it.
 
     Attributes:
-        file: where it was read from.
-        data: the file's content.
-        args: the arguments as shapes.
-        donate: positions of those whose buffers may be reused, by the module's own word.
-        argument_names, result_names: as the module has them.
+        file: the file that it was read from.
+        data: the content of the file.
+        args: the shapes of the arguments.
+        donate: the positions of arguments whose buffers may be reused, as the module says.
+        argument_names, result_names: the names of arguments and results in the module.
 
     """
 
@@ -125,9 +125,9 @@ class StableHLO:
 
 
 def read_stablehlo(path: str | os.PathLike[str]) -> StableHLO:
-    """Read a StableHLO module, text or bytecode, of any framework, as a function to plan.
+    """Read a StableHLO module of any framework, text or bytecode, as a function to plan.
 
-    Raises ``ModuleError`` where it cannot be read, or cannot be called by JAX.
+    It raises ``ModuleError`` if the module cannot be read, or if JAX cannot call it.
     """
     file = Path(path)
     data = _read(file)
@@ -185,7 +185,8 @@ def _read_from(file: Path) -> Iterator[None]:
     except Exception as error:
         reason = (str(error).strip().splitlines() or ["no message"])[0][:200]
         raise ModuleError(
-            f"{file} holds what is not understood ({type(error).__name__}: {reason}); please report it, with the file."
+            f"{file} has something in it that is not understood ({type(error).__name__}: {reason}); please report it, "
+            "with the file."
         ) from error
 
 
@@ -217,7 +218,7 @@ def _shape(name: str, type_: Any, memory_kind: str) -> jax.ShapeDtypeStruct:
     shape = jax.ShapeDtypeStruct(tuple(type_.shape), dtype, sharding=sharding)
     if jax.dtypes.canonicalize_dtype(shape.dtype) != shape.dtype:
         raise ModuleError(
-            f'{name} is a {type_} of 64 bits, which JAX leaves off: jax.config.update("jax_enable_x64", True).'
+            f'{name} is a {type_} of 64 bits, which JAX must be told to use: jax.config.update("jax_enable_x64", True).'
         )
     return shape
 

@@ -102,8 +102,8 @@ def split_by_user(kernel: Kernel, rule: Rule, read: frozenset[int]) -> tuple[Gri
     splits = () if kernel.fixed else tuple(_split(kernel, k, described) for k in range(len(kernel.grid)))
     if all(split.parts == 1 for split in splits):
         raise RuleError(
-            f"the rule splits nothing by which the kernel {kernel.name!r} could be split, which are dimensions whose "
-            "block number is a grid index wherever that index occurs; leave it out, and sw.analyse says which they are."
+            f"the rule splits none of the dimensions by which the kernel {kernel.name!r} can be split; leave the rule "
+            "out, and sw.analyse says which these are."
         )
     return splits
 

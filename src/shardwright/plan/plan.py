@@ -75,8 +75,8 @@ if TYPE_CHECKING:
 class Plan:
     """A plan holds decisions about ``fn(*args)`` on a mesh; ``sw.partition``, ``sw.evaluate`` and ``sw.load`` make one.
 
-    ``args`` are shapes alone, those of keyword arguments last; static ones are inside of ``fn``. ``decisions`` are in
-    order: the first on an axis that a tensor has takes the axis.
+    ``args`` are the shapes of the arguments, those of keyword arguments last; static arguments are part of ``fn``.
+    ``decisions`` are in order of priority: in each tensor, an axis goes to its first decision that the tensor has.
     """
 
     fn: Callable[..., Any]
@@ -87,22 +87,22 @@ class Plan:
     decisions: tuple[Decision | Whole, ...]
     device: Device
     memory_bytes: int
-    """What a device may hold: the limit that ``fits`` goes by."""
+    """The bytes that a device may hold: the limit for ``fits``."""
     donate: tuple[int, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the function was traced with: ``trip_counts``, ``rules``, ``platform``, ``constraints``, ``ambient``."""
+    """The options that the function was traced with: ``trip_counts``, ``rules``, ``platform``, ``constraints``, …"""
     search: Search | None = None
     """How the decisions were found: seconds, evaluations, simulations, the history of the best cost."""
     verdict: CompilerVerdict | None = None
-    """What the compiler made of it, where it was asked while planning."""
+    """What the compiler made of the plan, if it was asked while planning."""
     alternatives: tuple[Plan, ...] = ()
-    """Where plans were ranked by the compiler, the others, best first."""
+    """The other plans, best first, if plans were ranked by the compiler."""
     meshes: tuple[MeshChoice, ...] = ()
-    """Where the mesh's shape was chosen too, this one and the others, best first."""
+    """The meshes that were tried, best first, if the shape of the mesh was chosen with the plan."""
     decided: Decided | None = None
-    """What the user had decided by ``pin`` and ``replicate``, where the plan was searched for."""
+    """What the user had decided by ``pin`` and ``replicate``, if the plan was searched for."""
     given_costs: CostModel | None = field(default=None, repr=False)
-    """What priced the plan while it was searched for, so that ``costs`` need not be made again."""
+    """The cost model of the search, so that ``costs`` need not be made again."""
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -112,15 +112,15 @@ class Plan:
 
     @property
     def in_specs(self) -> Any:
-        """A ``PartitionSpec`` for every leaf of the arguments, as a tuple shaped like them; None if it is no array.
+        """A ``PartitionSpec`` for every leaf of the arguments, in their structure; None for leaves that are no arrays.
 
-        As in ``in_shardings`` of ``jax.jit``, keyword arguments and static ones are not among them.
+        As in ``in_shardings`` of ``jax.jit``, keyword arguments and static arguments are left out.
         """
         return self.argument_specs[: len(self.args) - len(self._keywords)]
 
     @property
     def kwarg_specs(self) -> dict[str, Any]:
-        """A ``PartitionSpec`` for every leaf of the keyword arguments, by the names of these."""
+        """A ``PartitionSpec`` for every leaf of the keyword arguments, by their names."""
         first = len(self.args) - len(self._keywords)
         return dict(zip(self._keywords, self.argument_specs[first:], strict=True))
 
@@ -133,7 +133,7 @@ class Plan:
 
     @cached_property
     def argument_kinds(self) -> tuple[str | None, ...]:
-        """Where each leaf of the arguments lies if that is on the host: ``"pinned_host"``, as JAX calls it."""
+        """The kind of host memory in which each leaf of the arguments lies (``"pinned_host"``), or None."""
         kinds = {a.path: a.memory_kind for a in self.analysis.program.arguments}
         leaves = jax.tree.leaves(self.args)
         # An argument that the result does not depend on is none of the program's.
@@ -143,12 +143,12 @@ class Plan:
 
     @property
     def out_specs(self) -> Any:
-        """A ``PartitionSpec`` for every leaf of the result, shaped like it."""
+        """A ``PartitionSpec`` for every leaf of the result, in its structure."""
         return self.result_specs[0] if isinstance(self.fn, Updating) else self.result_specs
 
     @cached_property
     def result_specs(self) -> Any:
-        """The specs of all that ``fn`` returns, with what it changes in place last."""
+        """The specs of all that ``fn`` returns; what it changes in place comes last."""
         values = self.analysis.program.regions[0].results
         leaves = jax.tree.leaves(self.result)
         specs = [
@@ -159,12 +159,12 @@ class Plan:
 
     @cached_property
     def estimate(self) -> Estimate:
-        """What a step costs on the device: seconds, bytes, and what they are made of."""
+        """What a step costs on the device: its seconds, its bytes, and what they are made of."""
         return make_estimate(self.costs, self.partitioned, self.memory_bytes)
 
     @cached_property
     def costs(self) -> CostModel:
-        """What prices this plan, and others of the same program on the same mesh."""
+        """The cost model that prices this plan, and other plans of the same program on the same mesh."""
         partitioned = self.partitioned
         if self.given_costs is not None:
             return self.given_costs
@@ -172,16 +172,16 @@ class Plan:
 
     @property
     def estimate_cost(self) -> Cost:
-        """The estimate's seconds and bytes alone, which are there at once."""
+        """The seconds and bytes of the estimate alone, which take no time to find."""
         return self.costs.evaluate(self.partitioned.state)
 
     @property
     def fits(self) -> bool | None:
-        """Whether a device holds no more than it may: by the compiler where it was asked, or else by the estimate.
+        """Whether the plan fits the memory of a device and of its host; None if that is too close to tell.
 
-        So must what lies on the host, by the estimate: no compiler looks at that. The estimate errs, so it says so only
-        outside of the measured margins of its error (``plan.margin``): None is for what is too close to the limit to
-        tell.
+        The compiler says so if it was asked, and otherwise the estimate. The estimate errs, so it gives an answer only
+        outside of the measured margin of its error (``plan.margin``). What lies on the host is always estimated,
+        because no compiler looks at it.
         """
         if self.estimate_cost.host_over_bytes:
             return False
@@ -191,31 +191,31 @@ class Plan:
 
     @property
     def estimated_to_fit(self) -> bool:
-        """The estimate is within the limit, whatever its error: what plans are compared by."""
+        """Whether the estimate is within the limit, whatever its error may be. Plans are compared by it."""
         return not self.estimate_cost.over_bytes(self.memory_bytes)
 
     @property
     def fits_by(self) -> str:
-        """What ``fits`` rests on: "compiler" or "estimate"."""
+        """Who says whether the plan ``fits``: "compiler" or "estimate"."""
         by_compiler = self.verdict is not None and self.verdict.fits is not None
         return "compiler" if by_compiler and not self.estimate_cost.host_over_bytes else "estimate"
 
     @cached_property
     def margin(self) -> Margin:
-        """How far compiled programs of this kind were seen to be from the estimate of their memory."""
+        """The margin of error: how far the memory of compiled programs of this kind was from its estimate."""
         return margin_of(self.analysis.program, self.device.platform)
 
     @property
     def bytes_range(self) -> tuple[int, int]:
-        """The bytes that a device will need, at least and at most, by the margin of the estimate."""
+        """The least and the most bytes that a device will need, by the margin of the estimate."""
         needed, held, margin = self.estimate_cost.peak_bytes, self._held_bytes, self.margin
         return math.ceil(margin.least_bytes(needed, held)), math.ceil(margin.most_bytes(needed, held))
 
     @property
     def compiler_options(self) -> dict[str, str]:
-        """Options of XLA that belong to the plan, which ``plan.jit`` passes.
+        """The options of XLA that belong to the plan; ``plan.jit`` passes them.
 
-        On TPUs with a limit below what they have, the compiler is told of it: else it takes more, because it can.
+        If the limit is below the memory of a TPU, the compiler is told so; otherwise it would use more.
         """
         return options_within(self.device.compiler[RESERVED], self.device.usable_bytes, self.memory_bytes)
 
@@ -231,14 +231,14 @@ class Plan:
 
     @cached_property
     def cost_without_own(self) -> Cost:
-        """What a plan would cost, by a short search, without the program's own shardings."""
+        """What the best plan of a short search would cost without the program's own shardings."""
         return cost_without(self, self.own_shardings)
 
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
-        """Which ``jax.checkpoint`` to add, drop or change, and what the plan would then cost, best first.
+        """The uses of ``jax.checkpoint`` to add, drop or change, and what the plan would then cost, best first.
 
-        Worked out when it is asked for; nothing is changed. Empty where nothing would matter.
+        They are worked out when they are asked for, and nothing is changed. Without any that would matter it is empty.
         """
         from shardwright.advice import give_advice
 
@@ -274,7 +274,7 @@ class Plan:
         return jit_plan(self, mesh if mesh is not None else self.make_mesh(), jit_options)
 
     def export(self, platform: str) -> tuple[jax.export.Exported, Annotation]:
-        """Return the annotated program for a platform, as ``jax.export`` has it, and how much had to be annotated."""
+        """Return the annotated program for a platform, as ``jax.export`` makes it, and how much was annotated."""
         if calls_python(self.analysis.program):
             raise PlanError(
                 f"{self.analysis.program.name} calls back into Python (jax.debug.print, jax.pure_callback, …), which "
@@ -290,7 +290,7 @@ class Plan:
 
     @cached_property
     def worked_out(self) -> dict[Any, Any]:
-        """What others have worked out about this plan and need again, by keys of theirs; it is not written to files."""
+        """A place where others keep what they have worked out about this plan; it is not written to files."""
         return {}
 
     @property
@@ -299,18 +299,19 @@ class Plan:
         return sharded_function(self)
 
     def place(self, tree: Any, mesh: Mesh | None = None, argument: int | str | None = None) -> Any:
-        """Put an argument, or a part of one, on the mesh's devices by its specs, as ``jax.device_put`` does.
+        """Put an argument, or a part of one, on the devices of the mesh by its specs, as ``jax.device_put`` does.
 
-        ``argument`` is its position or path; by default the argument that has the tree's structure and shapes. As with
-        ``jax.device_put``, what is in the right place already is not copied, so donating it donates the original.
+        ``argument`` is its position or path; by default it is the argument with the structure and shapes of the tree.
+        As with ``jax.device_put``, what is in the right place already is not copied, so donating it donates the
+        original.
         """
         mesh = mesh if mesh is not None else self.make_mesh()
         return place(self, tree, mesh, argument)
 
     def explain(self, path: str = "") -> Explanation:
-        """Say why an argument, or a line of the program, is sharded as it is, and what the alternatives would cost.
+        """Explain why an argument, or a line of the program, is sharded as it is, and what alternatives would cost.
 
-        ``path`` is that of an argument, a prefix or a glob, or a source line (``"model.py:120"``) or function.
+        ``path`` is the path of an argument, a prefix or a glob, a source line (``"model.py:120"``) or a function.
         """
         from shardwright.explain import explain
 
@@ -318,7 +319,7 @@ class Plan:
 
     @property
     def verified(self) -> Verified | None:
-        """The verdicts that this plan has got, by what they were made on; None where it was never checked.
+        """The verdicts on this plan, by what it was checked on; None if it was never checked.
 
         They come from ``plan.verify``, and from compilers that were asked while planning. A plan that was never
         compiled may meet a defect of the compiler, which in ``plan.jit`` can end the whole process.
@@ -334,9 +335,9 @@ class Plan:
     def verify(self, on: str, **options: Any) -> Verdict:
         """Check the plan by a compiler, by the compiler's own partitioner, or by running it.
 
-        ``"tpu:v5e:4x4"``, ``"gpu:a100-80:8"`` and ``"cpu"`` compile it for such devices, which need not be there;
-        ``"run"`` runs it on CPU devices against the plain function; ``"shardy"`` compares its collectives with those
-        of the compiler's own partitioner. The verdict is kept in ``plan.verified``.
+        ``"tpu:v5e:4x4"``, ``"gpu:a100-80:8"`` and ``"cpu"`` compile it for such devices, which need not be present.
+        ``"run"`` runs it on CPU devices and compares it with the plain function. ``"shardy"`` compares its collectives
+        with those of the compiler's own partitioner. The verdict is kept in ``plan.verified``.
         """
         from shardwright.verify import verify
 
@@ -344,20 +345,20 @@ class Plan:
         return verdict
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as JSON: the mesh, the decisions in words, and what the program looks like."""
+        """Write the plan to a file as JSON: the mesh, the decisions in words, and what the program looks like."""
         save(self, path)
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as one HTML page of pictures, plots and tables, which needs no network."""
+        """Write the plan to a file as one HTML page of pictures, plots and tables, which needs no network."""
         from shardwright.report import write_report
 
         write_report(self, path)
 
     def to_python(self, *, constraints: bool = True) -> str:
-        """Return Python to paste: the mesh, the specs and the call of ``jax.jit``, without any of Shardwright.
+        """Return Python code to paste: the mesh, the specs and the call of ``jax.jit``, without Shardwright.
 
-        What the plan decides inside of the function is said in comments, unless ``constraints`` is false: they take as
-        long to find as ``plan.jit`` takes to prepare.
+        Comments say what the plan decides inside of the function. They take as long to find as ``plan.jit`` takes to
+        prepare; ``constraints=False`` leaves them out.
         """
         from shardwright.python_source import to_python
 
@@ -366,16 +367,16 @@ class Plan:
     def to_stablehlo(self, path: str | os.PathLike[str], *, form: str | None = None) -> None:
         """Write the program's StableHLO module with the plan in it, for any compiler that has Shardy.
 
-        It has the mesh, the shardings of arguments and results, and constraints inside where Shardy would decide
-        otherwise by itself. A module that ``sw.read_stablehlo`` read is as it was in all else. ``form`` is ``"text"``,
-        ``"bytecode"`` (MLIR's own) or ``"portable"`` (an artifact of StableHLO); by default that of the file it was
-        read from, and text for a JAX function.
+        The module has the mesh, the shardings of arguments and results, and constraints inside where Shardy would
+        decide otherwise by itself. A module that ``sw.read_stablehlo`` read is otherwise unchanged. ``form`` is
+        ``"text"``, ``"bytecode"`` (MLIR's own) or ``"portable"`` (an artifact of StableHLO). By default it is the form
+        of the file that the module was read from, and text for a JAX function.
         """
         content = annotated_stablehlo(self.sharded, self.donate, lowering_platform(self.device.platform), form)
         write_whole(path, content, "the module")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return figures, decisions, specs, collectives and how it was found, of JSON's types alone."""
+        """Return figures, decisions, specs, collectives and the search's history as plain data that JSON can hold."""
         return plan_dict(self)
 
     def __getstate__(self) -> dict[str, Any]:

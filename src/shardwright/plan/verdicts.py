@@ -18,7 +18,7 @@ _NOTHING = 1e-9
 
 @dataclass(frozen=True)
 class Verdict:
-    """``ok``, one sentence that says why, and the figures behind it."""
+    """The verdict of a check: whether the plan is ``ok``, a sentence that says why, and the figures behind it."""
 
     on: str
     ok: bool
@@ -33,7 +33,7 @@ class Verdict:
 
 
 class Verified(dict[str, Verdict]):
-    """The verdicts that a plan has got, by what they were made on: true if all of them are."""
+    """The verdicts on a plan, by what it was checked on; it is true if all of them are."""
 
     def __bool__(self) -> bool:
         return all(self.values())

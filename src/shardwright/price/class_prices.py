@@ -248,17 +248,13 @@ class OpPrices:
         seen = (
             view.seen
         )  # the innermost loop of all: plain dictionaries, as a call for each price would double its time
-        return tuple([known.get(seen[number]) or self.price(o, view) for o, number, known in ops])
+        return tuple([known.get(seen[number]) or self._price(o, view) for o, number, known in ops])
 
     def price(self, op_class: int, view: View) -> OpPrice:
         """The price of a class."""
         if view.fixed is not None:
             return self._price(op_class, view)
-        known, seen = self._known[op_class], view.seen[self._sets[op_class]]
-        found = known.get(seen)
-        if found is None:
-            found = known[seen] = self._price(op_class, view)
-        return found
+        return self._known[op_class].get(view.seen[self._sets[op_class]]) or self._price(op_class, view)
 
     def _price(self, op_class: int, view: View) -> OpPrice:
         """The price by the shardings of an op's values and the factors it may split, in which many states agree."""
@@ -278,6 +274,8 @@ class OpPrices:
             if a.loop_seconds:
                 work = work._replace(matrix_seconds=work.matrix_seconds + a.loop_seconds)
             known = self._by_assignment[key] = OpPrice(a, work, self._unmoved_bytes(op_class, a))
+        if view.fixed is None:
+            self._known[op_class][view.seen[self._sets[op_class]]] = known
         return known
 
     def _work(self, op_class: int, a: Assignment) -> OpWork:

@@ -40,11 +40,11 @@ _MOST_KEPT_ROWS = 2**27
 
 
 class Cost(NamedTuple):
-    """The cost of a state: seconds of a step, bytes of a device.
+    """The cost of a state: the seconds of a step, and the bytes of a device.
 
-    ``peak_bytes`` is the most that a device holds at any point, ``host_bytes`` the most that it has on its host,
-    ``host_over_bytes`` what that is more than there is. ``transfer_seconds`` are those of moves between the two,
-    ``exposed_transfer_seconds`` those of them that no compute hides.
+    ``peak_bytes`` is the most that a device holds at any point, ``host_bytes`` the most that it keeps on its host, and
+    ``host_over_bytes`` how much of that is too much. ``transfer_seconds`` are the seconds of moves between host and
+    device, and ``exposed_transfer_seconds`` those of them that compute does not hide.
     """
 
     compute_seconds: float
@@ -57,11 +57,11 @@ class Cost(NamedTuple):
 
     @property
     def step_seconds(self) -> float:
-        """Compute, communication and transfers that are not hidden, one after the other."""
+        """The seconds of a step: compute, communication, and the transfers that compute does not hide."""
         return self.compute_seconds + self.comm_seconds + self.exposed_transfer_seconds
 
     def over_bytes(self, limit_bytes: int) -> int:
-        """What is more than a device may hold, and more than there is of its host; 0 where both fit."""
+        """Return the bytes beyond the limit of the device and beyond the memory of its host; 0 if both fit."""
         return max(self.peak_bytes - limit_bytes, 0) + self.host_over_bytes
 
 

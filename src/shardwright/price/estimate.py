@@ -25,9 +25,10 @@ _IN_LOOPS = 0.5
 
 @dataclass(frozen=True)
 class CollectiveCost:
-    """A collective and what it takes: ``bytes`` that each device sends, once; ``seconds`` of all its ``times``.
+    """A collective and what it takes: the ``bytes`` that each device sends in one run, and the ``seconds`` of all runs.
 
-    The bytes are those that the compiler is known to make of it: rounded before it is moved, or one with others.
+    It runs so many ``times``. The bytes take into account what the compiler is known to do, such as rounding a tensor
+    before it is moved.
     """
 
     kind: str
@@ -47,7 +48,7 @@ class CollectiveCost:
 
 @dataclass(frozen=True)
 class KernelCost:
-    """Kernels of one kind at one source line. ``bound`` is what they wait for: "matrix", "vector" or "memory"."""
+    """The kernels of one kind at one source line; ``bound`` is what they wait for: "matrix", "vector" or "memory"."""
 
     kind: str
     source: Source
@@ -59,9 +60,10 @@ class KernelCost:
 
 @dataclass(frozen=True)
 class TransferCost:
-    """A move between the memories of host and device: ``bytes`` of one device, once; ``seconds`` of all its ``times``.
+    """A move between the memories of host and device.
 
-    ``to`` is "host" or "device".
+    ``bytes`` are what one device moves in one run, ``seconds`` those of all its ``times``, and ``to`` is "host" or
+    "device".
     """
 
     to: str
@@ -79,7 +81,7 @@ class TransferCost:
 
 @dataclass(frozen=True)
 class Alive:
-    """What a device holds at the peak: so many tensors of an argument or a source line."""
+    """Tensors of an argument or a source line that a device holds at the peak of memory."""
 
     name: str
     what: str
@@ -89,10 +91,10 @@ class Alive:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """The cost of a plan on a device. Seconds are of one run of the function; bytes are of one device.
+    """The estimated cost of a plan: the seconds of one run of the function, and the bytes of one device.
 
     ``peak_fraction`` is the part of all devices' peak FLOP/s that the step would reach: the time that its contractions
-    would take at the peaks of their own types, as a part of the step's.
+    would take at the peak rates of their own types, as a part of the time of the step.
     """
 
     device: str
@@ -118,33 +120,33 @@ class Estimate:
 
     @property
     def step_seconds(self) -> float:
-        """Compute, communication and transfers that are not hidden, one after the other."""
+        """The seconds of a step: compute, communication, and the transfers that compute does not hide."""
         return self.compute_seconds + self.comm_seconds + self.exposed_transfer_seconds
 
     @property
     def fits(self) -> bool:
-        """The peak is within the limit, and what lies on the host within the host's."""
+        """Whether the peak of memory is within the limit, on the device and on the host."""
         on_host = self.host_limit_bytes is None or self.host_bytes <= self.host_limit_bytes
         return self.peak_bytes <= self.limit_bytes and on_host
 
     @cached_property
     def comm_by_kind(self) -> dict[str, float]:
-        """Seconds of communication by kind of collective."""
+        """The seconds of communication by kind of collective."""
         return _totals((c.kind, c.seconds) for c in self.collectives)
 
     @cached_property
     def comm_by_axis(self) -> dict[str, float]:
-        """Seconds of communication by mesh axis, or axes where a collective runs over several."""
+        """The seconds of communication by mesh axis, or by several axes if a collective runs over them together."""
         return _totals((", ".join(c.axes), c.seconds) for c in self.collectives)
 
     @property
     def costliest_kernels(self) -> tuple[KernelCost, ...]:
-        """The ten that take most time."""
+        """The ten kernels that take the most time."""
         return self.kernels[:_COSTLIEST]
 
     @cached_property
     def costliest_collectives(self) -> tuple[CollectiveCost, ...]:
-        """The ten that take most time."""
+        """The ten collectives that take the most time."""
         return tuple(sorted(self.collectives, key=lambda c: -c.seconds)[:_COSTLIEST])
 
     def __str__(self) -> str:

@@ -13,9 +13,9 @@ from shardwright.errors import PlanError
 
 @dataclass(frozen=True)
 class Budget:
-    """What a search may take: ``seconds`` and ``simulations`` of the tree search, both None until it ends by itself.
+    """How long a search may take: ``seconds``, and ``simulations`` of the tree search; with None it ends by itself.
 
-    ``seed`` is that of the search's random choices.
+    ``seed`` is the seed of the search's random choices.
     """
 
     seconds: float | None = None
@@ -26,11 +26,11 @@ class Budget:
         seconds = self.seconds
         number = isinstance(seconds, (int, float, np.number)) and not isinstance(seconds, bool)
         if seconds is not None and not (number and seconds >= 0):  # not a number is not at least 0 either
-            raise PlanError(f"seconds={seconds!r} is no time to search for; give a number of at least 0, or None.")
+            raise PlanError(f"seconds={seconds!r} is not a time; give a number of at least 0, or None.")
         check_count("simulations", self.simulations)
 
 
 def check_count(name: str, count: Any) -> None:
     """What is counted must be a whole number of at least 0, or None."""
     if count is not None and (isinstance(count, bool) or not isinstance(count, SupportsIndex) or index(count) < 0):
-        raise PlanError(f"{name}={count!r} cannot be counted to; give a whole number of at least 0.")
+        raise PlanError(f"{name}={count!r} is not a count; give a whole number of at least 0.")

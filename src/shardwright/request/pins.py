@@ -16,11 +16,12 @@ OPEN = PartitionSpec.UNCONSTRAINED
 
 @dataclass(frozen=True)
 class Decision:
-    """Shard a dimension, and all that is sharded with it, over an axis, after the decisions before it on that axis.
+    """The decision to shard a dimension, and all that is sharded with it, over an axis of the mesh.
 
-    ``dimension`` is a group's name, or any dimension of an argument that belongs to it (``"params.w1[1]"``). ``sides``
-    says which side is taken in each of the group's conflicts; those not said are 0. Tensors that have the dimension
-    ``unless`` as well are left to the decisions after it.
+    Decisions that come before it on the same axis take precedence. ``dimension`` is the name of a group, or any
+    dimension of an argument that belongs to it (``"params.w1[1]"``). ``sides`` are the sides taken in the group's
+    conflicts; sides that are left out are 0. Tensors that also have the dimension ``unless`` are left to the decisions
+    that follow.
     """
 
     axis: str
@@ -36,7 +37,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Whole:
-    """Keep an argument, by its path, a prefix of it or a glob, whole on an axis, with all that is only cast from it."""
+    """The decision to keep arguments whole on an axis of the mesh, with everything that is only cast from them.
+
+    ``path`` is the path of an argument, a prefix of it, or a glob.
+    """
 
     axis: str
     path: str

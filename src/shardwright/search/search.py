@@ -36,8 +36,10 @@ _ROUNDS_WITHOUT_GAIN = 2
 
 @dataclass(frozen=True)
 class Search:
-    """How a search went. ``history`` are its milestones, ``pruned`` what it left alone and why.
+    """How a search went.
 
+    ``evaluations`` is the number of states that were priced, ``simulations`` that of the tree search, ``history`` the
+    states that were better than all before them, and ``actions`` what it could do, with what was left out and why.
     ``ended`` is why it ended: "converged", "exhausted" (every state was seen), "simulations", "seconds", "fits" or
     "interrupted".
     """
@@ -52,11 +54,11 @@ class Search:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The best state, the best few that fit (none, if the best does not), and how the search went.
+    """What a search found: the best state, the best few states that fit (none if the best does not fit), and more.
 
-    ``simple`` is about as good as the best, and simpler. In it and in the few, weights in equal roles are sharded alike
-    unless the difference pays: see ``alike``. ``front`` are the states met that no other beats in both time and memory,
-    fastest first, whether they fit or not; ``pinned`` is in all of them.
+    ``simple`` is about as good as the best state, and simpler. In it and in the few, weights in equal roles are sharded
+    alike unless the difference pays (``search/simpler.py``). ``front`` are the states that no other state beats in both
+    time and memory, fastest first, whether they fit or not. ``pinned`` is part of all of them.
     """
 
     best: State
@@ -85,11 +87,12 @@ def find_state(
     use_tactics: bool = True,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Search. ``costs`` must know the sets of ``pinned.whole``, of which ``keepers`` are some.
+    """Search for the best states. ``costs`` must know the sets of ``pinned.whole``, of which ``keepers`` are some.
 
-    Tactics are where it starts and what it may add as a whole; without ``use_tactics`` it has to find everything by
-    itself. ``starts`` are states that earlier searches met. With ``any_fit`` the first state that fits ends it.
-    Without ``seconds`` the result depends on the seed alone. An interrupt (Ctrl-C) ends the search, not the program.
+    The search starts from tactics, and may add a whole tactic at once; without ``use_tactics`` it has to find
+    everything by itself. ``starts`` are states that earlier searches met. With ``any_fit`` it ends at the first state
+    that fits. Without ``seconds`` the result depends on the seed alone. An interrupt (Ctrl-C) ends the search and not
+    the program.
     """
     actions = find_actions(analysis, costs.mesh, kept=kept, places=costs.classes.places)
     space = Space(analysis, costs, actions, pinned.whole, keepers, pinned=pinned.lists, use_tactics=use_tactics)

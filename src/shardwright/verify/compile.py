@@ -169,7 +169,7 @@ def flattened(exported: export.Exported, donate: Sequence[int]) -> tuple[export.
 def _refused(found: dict[str, Any], target: Target) -> dict[str, Any]:
     """No program: because it does not fit, because the compiler failed, or because we asked for nonsense."""
     if "devices" in found:
-        raise MeshError(f"{target.name} has {found['devices']} devices, which is not what the plan's mesh has.")
+        raise MeshError(f"{target.name} has {found['devices']} devices, but the plan's mesh has another number.")
     error = found.get("error", "")
     sentence = (error.strip().splitlines() or ["it gave no reason"])[0][:500]
     if found.get("stage") == "topology":
