@@ -18,8 +18,10 @@ from shardwright.compiler.offloading import PIPELINED, exposed_seconds
 from shardwright.devices import PRESETS
 from shardwright.frontend.stablehlo import read_stablehlo
 from shardwright.request.targets import parse_target
-from shardwright.verify.figures import memory_figures, replay_transfers
+from shardwright.verify.figures import memory_figures
 from shardwright.verify.hlo import parse_hlo
+from shardwright.verify.replay import replay
+from shardwright.verify.replay_steps import Prices
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 LAYERS, BATCH, WIDTH, HIDDEN = 4, 64, 256, 512
@@ -353,10 +355,11 @@ ENTRY %main (p: f32[1000000]) -> f32[1000000] {
 
 def test_a_schedule_is_replayed():
     """A move of 4 MB at 1 GB/s takes 4 ms; of the first, 1 ms is hidden, and of the second nothing."""
-    found = replay_transfers(parse_hlo(SCHEDULE), clock_hertz=1e9, host_bytes_per_second=1e9)
-    assert (found.to_host_bytes, found.to_device_bytes) == (4e6, 4e6)
+    found = replay(parse_hlo(SCHEDULE), Prices(lambda cost: cost.cycles / 1e9, lambda _: ((), 0.0), 1e9))
+    assert {name: share.seconds for name, share in found.shares.items()} == {"copy-start": 4e-3, "copy-start.1": 4e-3}
     assert found.transfer_seconds == pytest.approx(8e-3)
-    assert found.exposed_seconds == pytest.approx(7e-3)
+    assert found.exposed_transfer_seconds == found.exposed_seconds == pytest.approx(7e-3)
+    assert found.shares["copy-start"].exposed_seconds == pytest.approx(3e-3)
 
 
 @pytest.mark.slow
