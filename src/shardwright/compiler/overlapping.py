@@ -48,7 +48,8 @@ ASYNC_FUSIONS = Behaviour(
 WAITED_FOR = Behaviour(
     name="sums and all-to-alls are waited for",
     what="An all-reduce and an all-to-all are single instructions, which nothing runs beside. Permutes are pairs of a "
-    "start and a done. An all-gather that was not taken apart is a single instruction too, even though the scheduler had it as a pair.",
+    "start and a done. An all-gather that was not taken apart is one instruction "
+    "too, even though the scheduler had it as a pair.",
     effect=None,
     otherwise=None,
     platforms=TPU,
