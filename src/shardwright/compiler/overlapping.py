@@ -61,4 +61,29 @@ WAITED_FOR = Behaviour(
     where=("verify.replay_steps.Steps",),
 )
 
-RECORDS = (SCHEDULED, ASYNC_FUSIONS, WAITED_FOR)
+_EARLY: frozenset[str] = frozenset({"all-gather", "collective-permute"})
+STARTED_EARLY = Behaviour(
+    name="an all-gather is started with a product ahead of its use",
+    what="TODO",
+    effect=_EARLY,
+    otherwise=frozenset(),
+    platforms=TPU,
+    ops=("all_gather", "collective_permute"),
+    evidence="TODO",
+    tests=(),
+    where=("price.overlap.Overlap",),
+)
+
+LOOPED_BESIDE = Behaviour(
+    name="a product that is a loop moves its sums beside itself",
+    what="TODO",
+    effect=True,
+    otherwise=False,
+    platforms=TPU,
+    ops=("dot", "dot_general"),
+    evidence="TODO",
+    tests=(),
+    where=("price.units.Units",),
+)
+
+RECORDS = (SCHEDULED, ASYNC_FUSIONS, WAITED_FOR, STARTED_EARLY, LOOPED_BESIDE)

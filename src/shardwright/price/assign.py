@@ -22,7 +22,7 @@ from shardwright._memo import Memo
 from shardwright.ir.kinds import COLLECTIVES
 from shardwright.ir.move_terms import MoveTerms
 from shardwright.ir.program import Op
-from shardwright.price.collectives import Move, local_bytes, reduce_partial, reduced
+from shardwright.price.collectives import REDUCE_SCATTER, Move, local_bytes, reduce_partial, reduced
 from shardwright.price.uneven import moved_padding
 from shardwright.price.ways import (
     MOST_WAYS,
@@ -64,8 +64,8 @@ class Assignment(NamedTuple):
 
     ``operands`` and ``results`` are the shardings the op itself works with, ``before`` and ``after`` the moves that
     each operand and result needs, ``own`` those that the op itself is, as a ``psum`` is; ``after_seconds`` is what the
-    latter two take, and ``loop_seconds`` what making the op a loop that scatters its sums does. ``seconds`` is the
-    price it was chosen by.
+    latter two take, and ``loop_seconds`` what making the op a loop that scatters its sums does, ``looped_seconds`` the
+    part of the former that such a loop moves. ``seconds`` is the price it was chosen by.
     """
 
     factors: tuple[int, ...]
@@ -78,6 +78,7 @@ class Assignment(NamedTuple):
     loop_seconds: float
     seconds: float
     own: tuple[Move, ...] = ()
+    looped_seconds: float = 0.0
 
     def made(self, result: int, wanted: Sharding) -> Sharding:
         """How the op leaves a result, partial sums reduced, before it is brought to another sharding."""
@@ -211,9 +212,12 @@ def _assignment(moves: _Moves, ways: Ways, seconds: _Vector, around: _Around, nu
     own = tuple([move._replace(sharers=ways.terms.sharers) for move in way.own])
     if own:
         after_seconds += ways.own_seconds[number]
-    loop_seconds = 0.0
+    loop_seconds = looped_seconds = 0.0
     if way.partial and ways.terms.product:
         loop_seconds = sum([moves.loop_seconds(ways, way, count + k, want) for k, want in enumerate(around[1])])
+    if loop_seconds:
+        scattered = [move for after in all_moves[count:] for move in after if move.kind == REDUCE_SCATTER]
+        looped_seconds = sum([moves.prices.move_seconds(move) for move in scattered])
     return Assignment(
         way.factors,
         way.operands,
@@ -225,6 +229,7 @@ def _assignment(moves: _Moves, ways: Ways, seconds: _Vector, around: _Around, nu
         loop_seconds,
         float(seconds[number]),
         own,
+        looped_seconds,
     )
 
 

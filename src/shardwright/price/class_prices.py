@@ -338,11 +338,15 @@ def _assign(
 
 
 class KernelWork(NamedTuple):
-    """What a kernel asks of each unit of the device, once; seconds and memory of moving its results."""
+    """What a kernel asks of each unit of the device, once; seconds and memory of moving its results.
+
+    ``looped_seconds`` of the moves run beside the kernel's own products, which are loops that scatter their sums.
+    """
 
     work: Work
     comm_seconds: float
     unmoved_bytes: float
+    looped_seconds: float = 0.0
 
 
 class _KernelOp(NamedTuple):
@@ -385,7 +389,7 @@ def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
 
 def _kernel_work(ops: list[_KernelOp], slice_slots: float, prices: tuple[OpPrice, ...]) -> KernelWork:
     """The work of all ops of a kernel, each stored value read once."""
-    matrix = vector = written = comm = unmoved = 0.0
+    matrix = vector = written = comm = unmoved = looped = 0.0
     read: dict[int, float] = {}
     for (_, operands, stores, copies), price in zip(ops, prices, strict=True):
         work = price.work
@@ -393,6 +397,8 @@ def _kernel_work(ops: list[_KernelOp], slice_slots: float, prices: tuple[OpPrice
         vector += work.vector_ops
         comm += price.assignment.after_seconds
         unmoved += price.unmoved_bytes
+        if price.assignment.loop_seconds:
+            looped += min(price.assignment.looped_seconds, work.matrix_seconds - price.assignment.loop_seconds)
         for k, number in operands:
             if work.reads[k] > read.get(number, 0.0):
                 read[number] = work.reads[k]
@@ -400,4 +406,4 @@ def _kernel_work(ops: list[_KernelOp], slice_slots: float, prices: tuple[OpPrice
             written += work.writes
             if copies:
                 vector += 2 * slice_slots * work.writes
-    return KernelWork(Work(matrix, vector, sum(read.values()) + written), comm, unmoved)
+    return KernelWork(Work(matrix, vector, sum(read.values()) + written), comm, unmoved, looped)

@@ -36,7 +36,7 @@ class Kernels:
 def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     """Decide for every value whether it is stored, and for every op where it runs."""
     users, again = program.users, compiler[RECOMPUTED]
-    fused = _fused(program)
+    fused = find_fused(program)
     must = _must_be_stored(program, fused, compiler)
     inside, ends = _epilogues(program, fused, must, compiler[EPILOGUES])
     together = _come_together(program, must, ends)
@@ -86,7 +86,7 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     return Kernels(stored, root, at, last)
 
 
-def _fused(program: Program) -> list[bool]:
+def find_fused(program: Program) -> list[bool]:
     """The ops that are computed inside others: elementwise ones, and those that only move elements around."""
     known: dict[int, bool] = {}
     for op in program.ops:
