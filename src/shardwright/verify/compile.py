@@ -52,7 +52,7 @@ def verify_compiled(
     exported, _ = plan.export(target.platform)
     same = plan.device.name == target.device.name
     options = {**(plan.compiler_options if same else {}), **(compiler_options or {})}
-    kernels = _seconds_of_kernels(plan) if same else {}
+    kernels = kernel_seconds_of(plan) if same else {}
     found = compile_exported(exported, plan.mesh, target, plan.donate, timeout_seconds, options, keep, kernels)
     if same:
         found |= within(found, plan.memory_bytes, plan.device.usable_bytes)
@@ -112,7 +112,7 @@ def compile_exported(
     return {**found, **memory_figures(found["memory"], target), **figures}
 
 
-def _seconds_of_kernels(plan: Plan) -> dict[str, float]:
+def kernel_seconds_of(plan: Plan) -> dict[str, float]:
     """What one run of each of a plan's Pallas kernels takes by its estimate, and of ragged products by their scopes."""
     names = {op.attributes["kernel"] for op in plan.analysis.program.ops if "kernel" in op.attributes}
     seconds: dict[str, float] = defaultdict(float)

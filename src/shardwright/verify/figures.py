@@ -76,7 +76,7 @@ def program_figures(
         "comm_seconds": comm_seconds,
         **found,
         "serial_seconds": serial_seconds,
-        "step_seconds": serial_seconds,
+        "step_seconds": serial_seconds if serial_seconds is None else found.get("replayed_seconds", serial_seconds),
     }
 
 
