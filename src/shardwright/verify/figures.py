@@ -57,6 +57,7 @@ def program_figures(
         )
         found = _replayed(program, prices, replayed)
     serial_seconds = None
+    step_seconds = found.pop("replayed_seconds", None)
     if comm_seconds is not None and compute_seconds is not None:
         serial_seconds = comm_seconds + compute_seconds + found["exposed_transfer_seconds"]
     counts: dict[str, int] = defaultdict(int)
@@ -76,7 +77,7 @@ def program_figures(
         "comm_seconds": comm_seconds,
         **found,
         "serial_seconds": serial_seconds,
-        "step_seconds": serial_seconds if serial_seconds is None else found.get("replayed_seconds", serial_seconds),
+        "step_seconds": serial_seconds if step_seconds is None else step_seconds,
     }
 
 
