@@ -17,10 +17,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.clock import SUBJECTS
+from benchmarks.clock import PLANS, SUBJECTS
 from benchmarks.clock.page import page, summary
 from benchmarks.ecosystem import ENVIRONMENTS
 from benchmarks.ecosystem.environments import environment
@@ -33,17 +34,19 @@ here = Path(sys.argv[1])
 sys.path.insert(0, str(here.parent))
 sys.path.append(str(here))  # last: what stands there must not hide a library
 from benchmarks.clock.one import examine
-examine(sys.argv[2], Path(sys.argv[3]), compiles=sys.argv[4] == "compile", limit_seconds=float(sys.argv[5]))
+name, folder, plans, compiles, limit = sys.argv[2:]
+examine(name, Path(folder), plans.split(";"), compiles=compiles == "compile", limit_seconds=float(limit))
 """
 
 Rows = dict[tuple[str, str], dict[str, Any]]
 
 
-def run(name: str, options: argparse.Namespace) -> bool:
-    """Examine one subject and write its rows as they come; whether all came."""
+def run(name: str, plans: Sequence[str], options: argparse.Namespace) -> bool:
+    """Examine some plans of a subject and write their rows as they come; whether all came."""
     needed = SUBJECTS[name].environment
     python = environment(options.cache.resolve(), needed, ENVIRONMENTS[needed]) if needed else Path(sys.executable)
-    task = [name, str(options.keep.resolve()), "no" if options.no_compile else "compile", str(options.limit)]
+    folder, compiles = options.keep.resolve(), "no" if options.no_compile else "compile"
+    task = [name, str(folder), ";".join(plans), compiles, str(options.limit)]
     command = [str(python), "-c", _CHILD, str(HERE), *task]
     known = {"JAX_PLATFORMS": "cpu", **os.environ}
     with (
@@ -70,6 +73,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a folder for what compilers said")
     parser.add_argument("--cache", type=Path, help="a folder for virtual environments")
     parser.add_argument("--only", default="", help=f"subjects, separated by semicolons: {'; '.join(SUBJECTS)}")
+    parser.add_argument("--plans", default="", help=f"plans, separated by semicolons: {'; '.join(PLANS)}")
     parser.add_argument("--again", action="store_true", help="also those that are in the file already")
     parser.add_argument("--limit", type=float, default=900, help="seconds for each compilation")
     parser.add_argument("--no-compile", action="store_true", help="the estimates, and what is kept")
@@ -77,15 +81,18 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="the page with the tables")
     options = parser.parse_args()
     names = [name.strip() for name in options.only.split(";")] if options.only else list(SUBJECTS)
-    if unknown := [name for name in names if name not in SUBJECTS]:
-        parser.error(f"there is no {unknown[0]!r}; there are {'; '.join(SUBJECTS)}")
+    plans = [plan.strip() for plan in options.plans.split(";")] if options.plans else list(PLANS)
+    for asked, known in ((names, list(SUBJECTS)), (plans, list(PLANS))):
+        if unknown := [name for name in asked if name not in known]:
+            parser.error(f"there is no {unknown[0]!r}; there are {'; '.join(known)}")
     if not options.no_run:
         if options.keep is None or (options.cache is None and any(SUBJECTS[name].environment for name in names)):
             parser.error("--keep, and --cache for the models of libraries, are needed to run")
         options.keep.mkdir(parents=True, exist_ok=True)
         for name in names:
-            known = {subject for subject, _ in read(options.rows)}
-            if (options.again or name not in known) and not run(name, options):
+            done = [] if options.again else [plan for subject, plan in read(options.rows) if subject == name]
+            wanted = [plan for plan in plans if plan not in done]
+            if wanted and not run(name, wanted, options):
                 print(f"{name}: it did not come to its end; see {options.keep / f'{name}.log'}", file=sys.stderr)
     text = page(__doc__ or "", read(options.rows))
     if options.write:

@@ -12,9 +12,8 @@ import hashlib
 import importlib
 import json
 import random
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +35,14 @@ _READ = ("step_seconds", "compute_seconds", "comm_seconds", "exposed_seconds", "
 _MOST_DIMENSIONS = 3
 
 
-def examine(name: str, folder: Path, *, compiles: bool, limit_seconds: float) -> None:
-    """Every plan of a subject in turn."""
+def examine(name: str, folder: Path, plans: Sequence[str], *, compiles: bool, limit_seconds: float) -> None:
+    """Some plans of a subject in turn."""
     subject = SUBJECTS[name]
     fn, args, options = _built(subject)
     given = {key: value for key, value in options.items() if key not in ("mesh", "device")}
     problem = Problem(fn, *args, mesh=MESH, device=DEVICE, **given)
     seen: dict[str, str] = {}
-    for plan_name, plan in _plans(problem, fn, args, given):
+    for plan_name, plan in _plans(problem, fn, args, given, plans):
         row: dict[str, Any] = {"subject": name, "plan": plan_name}
         if isinstance(plan, str):
             print(json.dumps({**row, "unable": plan}), flush=True)
@@ -64,9 +63,12 @@ def _built(subject: Subject) -> tuple[Any, Any, dict[str, Any]]:
     return getattr(importlib.import_module(f"ecosystem.{module}"), name)(**subject.sizes)
 
 
-def _plans(problem: Problem, fn: Any, args: Any, options: dict[str, Any]) -> Iterator[tuple[str, sw.Plan | str]]:
-    """Every plan by its name, or why there is none."""
-    for name, decisions in PLANS.items():
+def _plans(
+    problem: Problem, fn: Any, args: Any, options: dict[str, Any], plans: Sequence[str]
+) -> Iterator[tuple[str, sw.Plan | str]]:
+    """Each plan by its name, or why there is none."""
+    for name in plans:
+        decisions = PLANS[name]
         try:
             if name == OURS:
                 plan = sw.partition(fn, *args, mesh=MESH, device=DEVICE, progress=False, ask_compiler=False, **options)
@@ -124,7 +126,3 @@ def _compiled(plan: sw.Plan, kept: Path, *, compiles: bool, limit_seconds: float
         found = program_figures(program, plan.mesh, parse_target(TARGET), kernel_seconds_of(plan))
         out |= {name: found.get(name) for name in _READ}
     return out
-
-
-if __name__ == "__main__":
-    examine(sys.argv[1], Path(sys.argv[2]), compiles=sys.argv[3] == "compile", limit_seconds=float(sys.argv[4]))
