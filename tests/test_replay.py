@@ -63,8 +63,9 @@ def price(found):
     return tuple("xy"[a] for a in groups.axes), 0.0 if found.opposite else found.bytes
 
 
-def replayed(text, host_bytes_per_second=0.0):
-    return replay(parse_hlo(text), Prices(lambda cost: float(cost.cycles), price, host_bytes_per_second))
+def replayed(text, host_bytes_per_second=0.0, memory_bytes_per_second=0.0):
+    rates = host_bytes_per_second, memory_bytes_per_second
+    return replay(parse_hlo(text), Prices(lambda cost: float(cost.cycles), price, *rates))
 
 
 def loop(*parts, turns):
@@ -231,6 +232,24 @@ def test_a_collective_of_a_wrapped_computation_is_started_and_ended():
     )
     found = replayed(text)
     assert (found.replayed_seconds, found.exposed_seconds, found.comm_seconds) == (40, 10, 40)
+
+
+def test_copies_to_the_chip_take_the_memorys_time():
+    lines = [
+        "  %w = f32[4]{0} parameter(1)",
+        "  %c = (f32[4]{0:S(1)}, f32[4]{0}, u32[]{:S(2)}) copy-start(%w)",
+        "  %s = ((f32[4]{0}), f32[2]{0:S(1)}, s32[]{:S(2)}) slice-start(%w), slice={[0:2]}",
+        compute("a", 10),
+        "  %cd = f32[4]{0:S(1)} copy-done(%c)",
+        "  %sd = f32[2]{0:S(1)} slice-done(%s)",
+        compute("b", 7),
+    ]
+    found = replayed(program(*lines), memory_bytes_per_second=1.0)
+    # 16 bytes and then 8 on one clock: 10 of the 24 seconds are hidden, and the wait is the program's own work.
+    assert (found.kernel_seconds, found.compute_seconds, found.exposed_seconds) == (17, 31, 0)
+    assert found.replayed_seconds == 31 and found.comm_seconds == 0
+    inside = [line.replace("S(1)", "S(3)") for line in lines]
+    assert replayed(program(*inside), memory_bytes_per_second=1.0).replayed_seconds == 17
 
 
 def test_moves_of_the_host_have_links_of_their_own_each_way():

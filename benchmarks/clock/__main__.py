@@ -50,7 +50,7 @@ def run(name: str, plans: Sequence[str], options: argparse.Namespace) -> bool:
     command = [str(python), "-c", _CHILD, str(HERE), *task]
     known = {"JAX_PLATFORMS": "cpu", **os.environ}
     with (
-        (options.keep / f"{name}.log").open("w") as log,
+        log_of(name, options.keep).open("w") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=known) as process,
     ):
         for line in process.stdout or ():
@@ -59,6 +59,11 @@ def run(name: str, plans: Sequence[str], options: argparse.Namespace) -> bool:
                     file.write(line)
                 print(summary(json.loads(line)), file=sys.stderr, flush=True)
     return process.returncode == 0
+
+
+def log_of(name: str, folder: Path) -> Path:
+    """What a subject's process complained of."""
+    return folder / f"{name.replace('/', ' ')}.log"
 
 
 def read(rows: Path) -> Rows:
@@ -93,7 +98,7 @@ def main() -> None:
             done = [] if options.again else [plan for subject, plan in read(options.rows) if subject == name]
             wanted = [plan for plan in plans if plan not in done]
             if wanted and not run(name, wanted, options):
-                print(f"{name}: it did not come to its end; see {options.keep / f'{name}.log'}", file=sys.stderr)
+                print(f"{name}: it did not come to its end; see {log_of(name, options.keep)}", file=sys.stderr)
     text = page(__doc__ or "", read(options.rows))
     if options.write:
         options.write.write_text(text)
