@@ -1,9 +1,9 @@
 """The schedule of a compiled program replayed: what its collectives and transfers add to the time of its compute.
 
 The final text is walked in its order, with one clock for the device and one for each link: the mesh's axes, the
-host's, each way, and the device's memory. Compute takes the device's time. A collective takes its axes' links, from when all of them are free;
-one that is started ahead lets the device go on, and where its end stands, the device waits for what is left of it. One
-without a start of its own is waited for at once. So
+host's, each way, and the device's memory. Compute takes the device's time. A collective takes its axes' links, from
+when all of them are free; one that is started ahead lets the device go on, and where its end stands, the device waits
+for what is left of it. One without a start of its own is waited for at once. So
 
     replayed seconds = compute seconds + exposed seconds
 
