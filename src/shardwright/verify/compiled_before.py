@@ -31,14 +31,20 @@ _COMPILERS = ("jax", "jaxlib", "libtpu", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 
 def answer_folder(exported: export.Exported, task: Mapping[str, Any]) -> Path | None:
     """Where the answer to a task is, or would be; None where nothing is kept."""
-    base = os.environ.get(FOLDER)
-    if not base:
+    if not os.environ.get(FOLDER):
         return None
     text = parse_module(exported.mlir_module().encode()).get_asm(enable_debug_info=False)
     kinds = [str(aval) for aval in (*exported.in_avals, *exported.out_avals)]
     given = [text, kinds, [repr(s) for s in (exported.in_shardings_hlo, exported.out_shardings_hlo)]]
-    content = json.dumps([given, dict(task), _versions()], sort_keys=True)
-    return Path(base).expanduser() / hashlib.sha256(content.encode()).hexdigest()[:24]
+    return folder_of([given, dict(task), _versions()])
+
+
+def folder_of(question: Any) -> Path | None:
+    """Where the answer to a question of JSON's types is, or would be; None where nothing is kept."""
+    base = os.environ.get(FOLDER)
+    if not base:
+        return None
+    return Path(base).expanduser() / hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def recall(kept: Path | None, folder: Path) -> str | None:
