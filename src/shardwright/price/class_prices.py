@@ -387,6 +387,11 @@ def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
     return found
 
 
+def beside_itself_seconds(price: OpPrice) -> float:
+    """What an op that is a loop moves while it computes: see ``compiler.overlapping.LOOPED_BESIDE``."""
+    return min(price.assignment.looped_seconds, price.work.matrix_seconds - price.assignment.loop_seconds)
+
+
 def _kernel_work(ops: list[_KernelOp], slice_slots: float, prices: tuple[OpPrice, ...]) -> KernelWork:
     """The work of all ops of a kernel, each stored value read once."""
     matrix = vector = written = comm = unmoved = looped = 0.0
@@ -397,8 +402,8 @@ def _kernel_work(ops: list[_KernelOp], slice_slots: float, prices: tuple[OpPrice
         vector += work.vector_ops
         comm += price.assignment.after_seconds
         unmoved += price.unmoved_bytes
-        if price.assignment.loop_seconds:
-            looped += min(price.assignment.looped_seconds, work.matrix_seconds - price.assignment.loop_seconds)
+        if price.assignment.looped_seconds:
+            looped += beside_itself_seconds(price)
         for k, number in operands:
             if work.reads[k] > read.get(number, 0.0):
                 read[number] = work.reads[k]
