@@ -1,12 +1,15 @@
 """Communication that the device computes beside: what stands between a collective's start and its use.
 
 A *slot* is a product with all that runs after it, up to the next one, and a *stretch* are the slots of a loop's body,
-or of the program around loops, that no loop comes between. What is gathered for slot ``i``, or for kernels that run
-after the product before it, is started as early as ``from(i)``: with the first product, at or after the slot that the
-last gather was for, at which its operand is there (``compiler/overlapping.py``). So of ``g(i)`` seconds of gathers and
-slots of ``c(j)`` seconds
+or of the program around loops, that no loop comes between. Gathers are under way one at a time, in the order of what
+they are for (``compiler/overlapping.py``). The one for slot ``i``, or for kernels between it and the product before, is
+started with the product of a slot from which its operand is there, ``from(i)`` at the earliest: of slot ``i'``, which
+the last gather was for, or, once that one is through, of an earlier one, but none before ``i''``, which the one before
+it was for. So with gathers of ``g(i)`` seconds and slots of ``c(j)``, where ``C(k, i)`` are those of the slots from
+``max(k, from(i))`` up to ``i``,
 
-    hidden = Σ_i n_i · min(g(i), Σ_(from(i) ≤ j < i) c(j))
+    beside(i) = max(C(i', i), C(i'', i) - g(i'))
+    hidden    = Σ_i n_i · min(g(i), beside(i))
 
 where a slot runs ``n_i`` times. Of equal layers that follow one another the first and the second have slots, and those
 of the second stand for all that follow. Seconds are counted in whole picoseconds here, so that a sum does not depend on
@@ -163,9 +166,13 @@ class Overlap:
         gathered = lane[self.size + 1 :]
         slots = gathered.nonzero()[0]
         before = lane[: self.size].cumsum()
-        start = self._from[slots]
-        np.maximum(start[1:], slots[:-1], out=start[1:])
-        return slots, np.minimum(gathered[slots], before[slots] - before[start])
+        gathered, first, until = gathered[slots], self._from[slots], before[slots]
+        beside = until - before[first]
+        if len(slots) > 1:
+            since_last = until[1:] - before[np.maximum(first[1:], slots[:-1])]
+            beside[2:] = until[2:] - before[np.maximum(first[2:], slots[:-2])]
+            beside[1:] = np.maximum(since_last, beside[1:] - gathered[:-1])
+        return slots, np.minimum(gathered, beside)
 
     # When operands are there.
 
