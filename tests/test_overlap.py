@@ -165,6 +165,26 @@ def test_sums_are_scattered_beside_their_product():
     assert 0 < scattered.hidden_seconds <= scattered.seconds
 
 
+def test_products_of_many_at_once_are_no_loops():
+    mesh = {"x": 4, "y": 4}
+
+    def fn(x, y):
+        return jnp.einsum("...kd,...kf->...df", x, y)
+
+    found = {}
+    for batch in ((), (16,)):
+        args = array(*batch, 65536, 1024), array(*batch, 65536, 4096)
+        last = len(batch)
+        decisions = [(axis, f"x[{last + d}]") for d in (0, 1) for axis in mesh]
+        plan = sw.evaluate(fn, *args, mesh=mesh, device="tpu-v5e", decisions=decisions)
+        (found[batch],) = [c for c in plan.estimate.collectives if c.kind == "reduce-scatter"]
+    one, many = found[()], found[16,]
+    assert one.hidden_seconds == pytest.approx(one.seconds)
+    assert many.hidden_seconds == 0
+    # They are reduced whole: as many bytes as an all-reduce sends.
+    assert many.bytes == pytest.approx(2 * 16 * one.bytes)
+
+
 @pytest.mark.parametrize("device", ["a100-80", "cpu"])
 def test_elsewhere_all_is_waited_for(device):
     model = model_of(three, [WEIGHT] * 3, array(ROWS, WIDTH), device=device)
