@@ -59,8 +59,8 @@ its sum (``units.Family``), and a state is priced by the families whose entries 
 
 To read: ``shardings`` → ``collectives`` → ``ways`` → ``assign`` → ``partitioned`` say what a state means;
 ``shortcuts``, ``kernels``, ``buffers``, ``layout``, ``gathered``, ``compute``, ``transfers``, ``overlap`` what the
-compiler makes of a program and what that takes; ``program_classes`` → ``class_prices`` → ``units`` → ``cost_model`` add it up;
-``breakdown`` takes an ``estimate`` apart again for people, ``timeline`` its memory.
+compiler makes of a program and what that takes; ``program_classes`` → ``class_prices`` → ``units`` → ``cost_model`` add
+it up; ``breakdown`` takes an ``estimate`` apart again for people, ``timeline`` its memory.
 """
 
 from shardwright.price.breakdown import make_estimate
