@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 
 from shardwright.compiler import Compiler
-from shardwright.compiler.fusing import COPIED_SLICES, EPILOGUES, OPERANDS_INSIDE, RECOMPUTED, Recomputing
+from shardwright.compiler.fusing import (
+    COPIED_SLICES,
+    EPILOGUES,
+    JOINED_REDUCTIONS,
+    OPERANDS_INSIDE,
+    RECOMPUTED,
+    Recomputing,
+    Softmax,
+)
 from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, is_elementwise
@@ -24,13 +32,15 @@ class Kernels:
     """``stored[v]``: a value is in memory. ``root[o]``: the op in whose kernel an op is run.
 
     ``at[o]``: the position in program order at which it is run, ``last[o]`` the last one. An op that several kernels
-    compute again has more than one; its cost counts in the first.
+    compute again has more than one; its cost counts in the first. ``joined[r]``: the root of the kernel that the one of
+    root ``r`` is run with, as one that stores the results of both.
     """
 
     stored: Sequence[bool]
     root: Sequence[int]
     at: Sequence[int]
     last: Sequence[int]
+    joined: Mapping[int, int] = field(default_factory=dict)
 
 
 def find_kernels(program: Program, compiler: Compiler) -> Kernels:
@@ -83,7 +93,116 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
         results = program.ops[o].results
         if len(results) == 1 and not stored[results[0]] and users[results[0]]:
             at[o], last[o] = at[root[o]], max(last[u] for u in users[results[0]])
-    return Kernels(stored, root, at, last)
+    softmax = compiler[JOINED_REDUCTIONS]
+    joined = _joined(program, stored, root, softmax) if softmax else {}
+    return Kernels(stored, root, at, last, joined)
+
+
+def _leaves(program: Program, stored: Sequence[bool]) -> list[frozenset[int]]:
+    """The stored values that each value is computed from, itself if it is stored."""
+    found: list[frozenset[int]] = [frozenset({v}) if stored[v] else frozenset() for v in range(len(program.values))]
+    for op in program.ops:
+        for v in op.results:
+            if not stored[v]:
+                found[v] = frozenset().union(*(found[a] for a in op.operands))
+    return found
+
+
+@dataclass
+class _Group:
+    """Kernels that run as one: the position from which it needs all that it does not make, and what it makes.
+
+    ``rows`` is whether it has found the largest entry of each row of what it goes through, so that it can go through
+    the rows again while it has them.
+    """
+
+    root: int
+    since: int
+    made: set[int]
+    rows: bool = False
+
+
+def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softmax: Softmax) -> dict[int, int]:
+    """Kernels without a product that are run in the one that makes what they read, or with one that reads the same.
+
+    Of what a kernel reads, what is as large as what it goes through counts. A reduction joins if all else that it needs
+    was there before the other kernel; where that has the largest entry of each row, the rest of a softmax does as well.
+    """
+    leaves = _leaves(program, stored)
+    ops_of: dict[int, list[int]] = {}
+    for o, r in enumerate(root):
+        ops_of.setdefault(r, []).append(o)
+    groups: dict[int, _Group] = {}
+    reader: dict[int, int] = {}  # the kernel that reduces a stored value first
+    joined: dict[int, int] = {}
+    for r in sorted(ops_of):
+        op, ops = program.ops[r], [program.ops[o] for o in ops_of[r]]
+        made = {v for each in ops for v in each.results if stored[v]}
+        products = [o for o, each in zip(ops_of[r], ops, strict=True) if each.kind in CONTRACTIONS and each.flops]
+        if products:
+            groups[r] = _Group(r, products[-1], made)
+            continue
+        if op.regions or op.kind in ALONE or op.kind in INDEXED or not op.results:
+            continue
+        read = frozenset().union(*(leaves[a] for each in ops for a in each.operands)) - made
+        size = max([_size(program, v) for v in (*op.results, *(op.operands if op.kind == "reduce" else ()))])
+        large = sorted(v for v in read if _size(program, v) == size > 1)
+        for v in large:
+            maker = program.values[v].op
+            host = root[maker] if maker >= 0 else -1
+            group = groups.get(joined.get(host, host)) or groups.get(reader.get(v, -1))
+            if group is None or program.ops[group.root].region != op.region:
+                continue
+            waits = {a for a in read - {v} if a not in group.made and _ready(program, root, a) >= group.since}
+            needed = any(a in group.made for a in read - {v})
+            if waits or ((op.kind != "reduce" or needed) and not group.rows):
+                continue
+            group.made |= made
+            group.rows = group.rows or _finds_rows(program, ops, op, v, group, softmax)
+            joined[r] = group.root
+            break
+        if op.kind == "reduce" and r not in joined and large:
+            groups[r] = _Group(r, r, made)
+            groups[r].rows = _finds_rows(program, ops, op, -1, groups[r], softmax)
+            for v in large:
+                reader.setdefault(v, r)
+    return joined
+
+
+def _finds_rows(program: Program, ops: Sequence[Op], op: Op, v: int, group: _Group, softmax: Softmax) -> bool:
+    """Whether a reduction finds the largest entries of rows that are short enough to be gone through again.
+
+    Where a product makes the rows, in ``v``, only if it stores them in a narrower type and they are masked.
+    """
+    if op.kind != "reduce" or op.attributes.get("reducer") != "maximum":
+        return False
+    row = _size(program, op.operands[0]) // max(_size(program, op.results[0]), 1)
+    if v < 0 or program.ops[group.root].kind == "reduce":
+        return row <= softmax.longest_row
+    narrow = program.values[v].bytes < program.values[op.operands[0]].bytes
+    return narrow and row <= softmax.longest_product_row and any(each.kind == "select" for each in ops)
+
+
+def _size(program: Program, v: int) -> int:
+    return math.prod(program.values[v].shape)
+
+
+def _ready(program: Program, root: Sequence[int], v: int) -> int:
+    """The position at which a value's kernel is run; an argument is there before all."""
+    maker = program.values[v].op
+    return root[maker] if maker >= 0 else -1
+
+
+def read_again(program: Program, kernels: Kernels, ops: Sequence[int]) -> list[int]:
+    """The ops that a kernel computes again, though they count in another, as far as they read what is stored."""
+    own, found, waiting = set(ops), set[int](), list(ops)
+    while waiting:
+        for v in program.ops[waiting.pop()].operands:
+            maker = program.values[v].op
+            if maker >= 0 and not kernels.stored[v] and not program.free[v] and maker not in own and maker not in found:
+                found.add(maker)
+                waiting.append(maker)
+    return sorted(o for o in found if any(kernels.stored[v] and not program.free[v] for v in program.ops[o].operands))
 
 
 def _fused(program: Program) -> list[bool]:
