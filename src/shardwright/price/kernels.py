@@ -27,6 +27,10 @@ from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, is_elementwise
 
 
+_REPEATED = 8
+"""A value that repeats another at least so often is made of it where it is needed."""
+
+
 @dataclass(frozen=True)
 class Kernels:
     """``stored[v]``: a value is in memory. ``root[o]``: the op in whose kernel an op is run.
@@ -153,34 +157,39 @@ def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softm
             group = groups.get(joined.get(host, host)) or groups.get(reader.get(v, -1))
             if group is None or program.ops[group.root].region != op.region:
                 continue
-            waits = {a for a in read - {v} if a not in group.made and _ready(program, root, a) >= group.since}
-            needed = any(a in group.made for a in read - {v})
-            if waits or ((op.kind != "reduce" or needed) and not group.rows):
+            others = [a for a in read - {v} if a not in group.made]
+            waits = any(_size(program, a) > 1 and _ready(program, root, a) >= group.since for a in others)
+            rows_needed = any(a in group.made and _size(program, a) < size for a in read)
+            if waits or (rows_needed and not group.rows):
                 continue
             group.made |= made
-            group.rows = group.rows or _finds_rows(program, ops, op, v, group, softmax)
+            host_ops = [program.ops[o] for o in ops_of[group.root]]
+            group.rows = group.rows or _finds_rows(program, op, host_ops, softmax)
             joined[r] = group.root
             break
-        if op.kind == "reduce" and r not in joined and large:
+        if r not in joined and large:
             groups[r] = _Group(r, r, made)
-            groups[r].rows = _finds_rows(program, ops, op, -1, groups[r], softmax)
+            groups[r].rows = _finds_rows(program, op, ops, softmax)
             for v in large:
                 reader.setdefault(v, r)
     return joined
 
 
-def _finds_rows(program: Program, ops: Sequence[Op], op: Op, v: int, group: _Group, softmax: Softmax) -> bool:
+def _finds_rows(program: Program, op: Op, host: Sequence[Op], softmax: Softmax) -> bool:
     """Whether a reduction finds the largest entries of rows that are short enough to be gone through again.
 
-    Where a product makes the rows, in ``v``, only if it stores them in a narrower type and they are masked.
+    Where a product is among the ops of the ``host`` that makes the rows, only if it gives a narrower type than what is
+    reduced, and they are masked.
     """
     if op.kind != "reduce" or op.attributes.get("reducer") != "maximum":
         return False
-    row = _size(program, op.operands[0]) // max(_size(program, op.results[0]), 1)
-    if v < 0 or program.ops[group.root].kind == "reduce":
+    rows = op.operands[0]
+    row = _size(program, rows) // max(_size(program, op.results[0]), 1)
+    products = [each.results[0] for each in host if each.kind in CONTRACTIONS and each.flops]
+    if not products:
         return row <= softmax.longest_row
-    narrow = program.values[v].bytes < program.values[op.operands[0]].bytes
-    return narrow and row <= softmax.longest_product_row and any(each.kind == "select" for each in ops)
+    narrow = program.values[products[-1]].bytes < program.values[rows].bytes
+    return narrow and row <= softmax.longest_product_row and any(each.kind == "select" for each in host)
 
 
 def _size(program: Program, v: int) -> int:
@@ -191,6 +200,24 @@ def _ready(program: Program, root: Sequence[int], v: int) -> int:
     """The position at which a value's kernel is run; an argument is there before all."""
     maker = program.values[v].op
     return root[maker] if maker >= 0 else -1
+
+
+def spread_values(program: Program) -> list[bool]:
+    """Values that no kernel reads, but makes where it needs them: what any device can make, and what repeats another.
+
+    They stay so where a loop carries them unchanged.
+    """
+    found: list[bool] = program.free.tolist()
+    for o, op in enumerate(program.ops):
+        if op.kind == "broadcast_in_dim" and _size(program, op.operands[0]) * _REPEATED <= _size(program, op.results[0]):
+            found[op.results[0]] = True
+        elif op.kind == "while":
+            for region in op.regions:
+                parameters, results = program.regions[region].parameters, program.regions[op.regions[-1]].results
+                body = program.regions[op.regions[-1]].parameters
+                for k, v in enumerate(parameters):
+                    found[v] = found[v] or (found[program.ops[o].operands[k]] and results[k] == body[k])
+    return found
 
 
 def read_again(program: Program, kernels: Kernels, ops: Sequence[int]) -> list[int]:

@@ -30,7 +30,7 @@ from shardwright.ir.move_terms import MoveTerms
 from shardwright.ir.program import Op, Program
 from shardwright.price.buffers import Buffers, Form, find_buffers
 from shardwright.price.kept import kept_by, stays_whole
-from shardwright.price.kernels import Kernels, find_kernels, read_again
+from shardwright.price.kernels import Kernels, find_kernels, read_again, spread_values
 from shardwright.price.shardings import NO_BOUNDS, Bounds, Pair, Places, bounds_of
 from shardwright.price.shortcuts import with_shortcuts
 from shardwright.space.state import KeepWhole, Sharding, Subject
@@ -210,7 +210,9 @@ class Classes:
     def kernel_classes(self) -> Table[KernelClass]:
         """The kernels, each known by its root op."""
         table: Table[KernelClass] = Table()
-        repeats, stored = self.program.repeats.tolist(), self.kernels.stored
+        repeats, stored = self.program.repeats.tolist(), list(self.kernels.stored)
+        if self.reads_again:
+            stored = [kept and not spread for kept, spread in zip(stored, spread_values(self.program), strict=True)]
         for root, ops in self.ops_of_kernel.items():
             numbers: dict[int, int] = {}
 
