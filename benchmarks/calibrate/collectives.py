@@ -13,7 +13,7 @@ from jax import lax
 
 from shardwright.price.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, PERMUTE, REDUCE_SCATTER
 
-SIZES = [2**14, 2**17, 2**19, 2**20, 2**22, 2**24, 2**26, 2**28]
+SIZES = [2**14, 2**17, 2**20, 2**24, 2**28]
 """Bytes of the larger of what a device gives and what it gets."""
 _LANES = 128
 
@@ -64,8 +64,7 @@ def designed_collectives(slices: dict[str, tuple[tuple[int, ...], ...]]) -> list
     found = []
     for topology, meshes in slices.items():
         for mesh in meshes:
-            sets = [axes for n in range(1, len(mesh) + 1) for axes in itertools.combinations(range(len(mesh)), n)]
-            sets = [axes for axes in sets if all(mesh[a] > 1 for a in axes)]
+            sets = [tuple(range(n)) for n in range(1, len(mesh) + 1)]  # dimensions of a slice are alike
             for axes, kind, size in itertools.product(sets, _BODIES, SIZES):
                 if kind != PERMUTE or len(axes) == 1:
                     found.append(DesignedCollective(kind, topology, mesh, axes, size))
@@ -116,3 +115,10 @@ _BODIES: dict[str, Callable[..., jax.Array]] = {
 def element() -> jnp.dtype:
     """The type of what is moved."""
     return jnp.dtype(jnp.float32)
+
+
+def collective_of(key: str) -> DesignedCollective:
+    """The collective of that key."""
+    kind, _, axes, _, lengths, _, topology, size = key.split(" ")
+    mesh = tuple(map(int, lengths.split("x")))
+    return DesignedCollective(kind, topology, mesh, tuple("xyz".index(a) for a in axes), int(size))

@@ -16,8 +16,8 @@ from shardwright.errors import DeviceError
 PLATFORMS = ("cpu", "gpu", "tpu")
 
 MAY_BE_ZERO = frozenset(
-    {"entry_slots", "read_slots", "pack_slots", "alone_slots", "held_rows", "sharpness", "prefetched_bytes"}
-    | {"cheap_slots", "expensive_slots", "reduce_slots"}
+    {"entry_slots", "read_slots", "pack_slots", "alone_slots", "held_rows", "product_slots", "sharpness"}
+    | {"prefetched_bytes", "cheap_slots", "expensive_slots", "reduce_slots"}
 )
 """Costs of kernels that a device may have none of."""
 
@@ -87,6 +87,7 @@ class KernelCosts:
         pack_slots: For each byte that a kernel writes of a type of fewer than four bytes.
         alone_slots: For each entry of an op that is a kernel by itself, which the compiler tiles worse than a fusion.
         held_rows: Holding another block of an operand in a matrix unit takes as long as this many rows that go through it.
+        product_slots: For each product of a batch of them, beyond its entries.
         sharpness: How well the matrix unit, the vector unit and the memory work at the same time: the kernel of a
             product takes the norm of that exponent of the three. 1 would be one after the other, and 0 stands for no
             exponent: the longest alone counts.
@@ -111,6 +112,7 @@ class KernelCosts:
     pack_slots: float = 0.0
     alone_slots: float = 0.0
     held_rows: float = 0.0
+    product_slots: float = 0.0
     sharpness: float = 0.0
     prefetched_bytes: float = 0.0
 

@@ -178,7 +178,10 @@ LINK = record(
 LATER = ("host_bytes_per_second", "host_memory_bytes", "kernel_costs")
 """Figures of a device that files of earlier releases do not have."""
 _COST, _COST_OR_0 = number(1e-12, 1e12), number(1e-12, 1e12, or_zero=True)
-LATER_COSTS = ("entry_slots", "read_slots", "pack_slots", "alone_slots", "held_rows", "sharpness", "prefetched_bytes")
+LATER_COSTS = (
+    *("entry_slots", "read_slots", "pack_slots", "alone_slots", "held_rows", "product_slots", "sharpness"),
+    "prefetched_bytes",
+)
 """Costs of kernels that files of earlier releases do not have."""
 KERNEL_COSTS = record(
     {each.name: _COST_OR_0 if each.name in MAY_BE_ZERO else _COST for each in fields(KernelCosts)}, may_lack=LATER_COSTS

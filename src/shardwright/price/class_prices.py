@@ -27,7 +27,7 @@ from shardwright.price.compute import (
     function_work,
     kernel_work,
     matrix_seconds,
-    product_entries,
+    product_work,
     traffic,
     vector_ops,
 )
@@ -316,12 +316,12 @@ class OpPrices:
         elements = tensors.most_elements(c.operands, a.operands), tensors.most_elements(c.results, a.results)
         reads, writes = traffic(op, sizes_in, sizes_out)
         bits_in, bits_out = ([bits_of(self.classes.values.keys[v].dtype) for v in of] for of in (c.operands, c.results))
-        most = _entries(sizes_out, bits_out)
+        most, slots = _entries(sizes_out, bits_out), vector_ops(op, *elements, self.device.kernel_costs)
         if op.kind in PRODUCTS and op.flops:
-            most = product_entries(op, a.factors, self.mesh, self.device.tile)
+            most, slots = product_work(op, a.factors, self.mesh, self.device.tile, self.device.kernel_costs)
         return OpWork(
             matrix_seconds(op, dtype, a.factors, self.mesh, self.device) if op.flops else 0.0,
-            vector_ops(op, *elements, self.device.kernel_costs),
+            slots,
             reads,
             writes,
             entries(op, _entries(sizes_in, bits_in), most),

@@ -193,8 +193,13 @@ def efficiency(
     return part(depth, unit) * max(as_rows, as_columns)
 
 
-def product_entries(op: Op, factors: Sequence[int], mesh: MeshShape, tile: tuple[int, int] | None) -> float:
-    """The entries of a product's result on one device, its rows and columns padded to tiles, either of them minor."""
+def product_work(
+    op: Op, factors: Sequence[int], mesh: MeshShape, tile: tuple[int, int] | None, costs: KernelCosts
+) -> tuple[float, float]:
+    """The entries of a product's result on one device, and slots for each product where it is a batch of them.
+
+    Rows and columns are padded to tiles, either of them minor.
+    """
     ways: dict[int, int] = {}
     for axis, f in enumerate(factors):
         if f >= 0:
@@ -203,9 +208,10 @@ def product_entries(op: Op, factors: Sequence[int], mesh: MeshShape, tile: tuple
     rows, columns, _ = (math.prod([size[f] for f in found]) for found in contraction_factors(op.rule))
     total = math.prod([size[f] for dim in op.rule.results[0] for f in dim])
     if tile is None or not total:
-        return float(total)
+        return float(total), 0.0
     both = (padded(a, tile[0]) * padded(b, tile[1]) for a, b in ((rows, columns), (columns, rows)))
-    return total / (rows * columns) * min(both)
+    batch = total / (rows * columns)
+    return batch * min(both), costs.product_slots * batch if batch > 1 else 0.0
 
 
 def vector_ops(op: Op, elements_in: float, elements_out: float, costs: KernelCosts) -> float:
