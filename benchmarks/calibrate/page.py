@@ -33,7 +33,8 @@ there is, and differ by more than a tenth in three ways, in each of which ours s
 
 - *An axis of 4 chips of a 4x4 slice has no link back from its last chip to its first.* The chip at its end receives all
   that it lacks, (n - 1)/n of the tensor, by one link, so a gather or a scatter takes at least that over one link's rate
-  however it is routed along the axis: 1.56 times the compiler's figure. The compiler itself knows, when it makes the
+  however it is routed along the axis: 1.56 times the compiler's figure. An all-reduce over all 16 goes through two links
+  of the chip in a corner, where the compiler counts four: twice its figure. The compiler itself knows, when it makes the
   collective: on 4x4 it takes `UniDirection1DRingStrategy` with two colours, a ring folded onto a line each way, and on
   16x16, which has that link, `StrategyRing`; the latency in its schedule is the same for both.
 - *All-to-all* is counted there as twice what a chip sends over one link. Ours is what crosses the middle of a line,

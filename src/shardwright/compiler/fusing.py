@@ -131,7 +131,7 @@ JOINED_REDUCTIONS = Behaviour(
     "softmax in f32 the exponentials and their sums are, and of 2,048 they are not. A softmax of f32[4,16,1024,1024] is "
     "one fusion, one of f32[4096,4096] three. Sums of x and of x² over 512 x 32,768 take 303,760 cycles together, and "
     "the sum of x² alone 302,992.",
-    tests=("test_model_kernels.py::test_reductions_run_with_what_makes_what_they_read",),
+    tests=("test_calibration.py::test_reductions_run_with_what_makes_what_they_read",),
     where=("price.kernels._joined",),
 )
 
@@ -143,7 +143,7 @@ READ_AGAIN = Behaviour(
     platforms=TPU,
     evidence="A layer norm of bf16[4096,4096], v5e, libtpu of jax 0.10.2: 234,512, 235,280 and 304,336 cycles for the "
     "mean, the variance and the result, each of which reads the argument.",
-    tests=("test_model_kernels.py::test_what_is_computed_again_is_read_again",),
+    tests=("test_calibration.py::test_what_is_computed_again_is_read_again",),
     where=("price.kernels.read_again",),
 )
 
