@@ -305,10 +305,17 @@ class Units:
             comm, held = 0.0, []
             for want, (moves, which) in self._wanted(use_class, prices).items():
                 comm += self.moves_seconds(moves)
-                held.append((columns[which], int(self.tensors.bytes_in(use.value, want))))
+                held.append((columns[which], int(self.copy_bytes(use_class, want, which))))
             return Part(0.0, comm * count, tuple(held)) if held else NO_PART
 
         return Unit(partial(self.ops.prices, self._uses[use_class]), Memo(part))
+
+    def copy_bytes(self, use_class: int, want: Sharding, which: tuple[int, ...]) -> float:
+        """The bytes of a value that was brought to another sharding for these of its uses."""
+        use, ops = self.classes.use_classes.keys[use_class], self.classes.ops.keys
+        c = self.classes.values.keys[use.value]
+        rounds = not c.kept_as and all(ops[use.uses[k][0]].terms.rounds for k in which)
+        return self.tensors.bytes_in(use.value, want) * (self.on.rounding(c.dtype) if rounds else 1.0)
 
     def wanted(self, use_class: int, view: View) -> Wanted:
         """How a value has to be brought to other shardings for its uses."""
