@@ -87,8 +87,8 @@ KEPT_ROUNDED = Behaviour(
     ops=("dot", "dot_general"),
     evidence="libtpu of jax 0.10.2, v5e 2x2, f32[16384,4096] and weights f32[4096,4096]: of tanh(tanh(x @ u) @ v) @ w "
     "both tanh are bf16 in the final text; in a step of gradient descent of gelu layers, whose derivatives read what "
-    "the products read, they are f32. v5e 4x4, an f32 decoder under FSDP: norms' results, gradients of logits and what is "
-    "padded of them, and gathered weights are bf16.",
+    "the products read, they are f32. v5e 4x4, an f32 decoder under FSDP: norms' results, gradients of logits and what "
+    "is padded of them, and gathered weights are bf16.",
     tests=("test_memory.py::test_what_only_products_read_is_kept_rounded",),
     where=("price.rounded.kept_rounded",),
 )
