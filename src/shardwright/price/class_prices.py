@@ -146,7 +146,8 @@ class Tensors:
         """The bytes of a buffer that holds one device's part of a value in some form."""
         if form.rows:
             local = self.local_shape(value_class, sharding)
-            in_rows = row_bytes(local, self.classes[value_class].dtype, self.tile, form.rows)
+            c = self.classes[value_class]
+            in_rows = row_bytes(local, c.kept_as or c.dtype, self.tile, form.rows)
             if in_rows or form.copy:
                 return in_rows * form.scale
         return self.bytes_in(value_class, sharding) * form.scale
@@ -168,7 +169,7 @@ def _local_shape(shape: tuple[int, ...], sharding: Sharding, mesh: MeshShape) ->
 
 
 def _local_bytes(c: ValueClass, mesh: MeshShape, tile: tuple[int, int] | None, sharding: Sharding) -> float:
-    return stored_bytes(_local_shape(c.shape, sharding, mesh), c.dtype, tile)
+    return stored_bytes(_local_shape(c.shape, sharding, mesh), c.kept_as or c.dtype, tile)
 
 
 class OpWork(NamedTuple):
@@ -186,8 +187,8 @@ class OpWork(NamedTuple):
     packed_bytes: float = 0.0
 
 
-WorkBySplit = dict[tuple[int, tuple[int, ...]], OpWork]
-"""The work of ops by their signature and into how many parts each of their factors is split."""
+WorkBySplit = dict[tuple[int, tuple[int, ...], tuple[str, ...]], OpWork]
+"""The work of ops by their signature, into how many parts each of their factors is split, and as what it is kept."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -227,11 +228,14 @@ class OpPrices:
         self.work = work
         self._sets = sets
         self._known: list[dict[Seen, OpPrice]] = [{} for _ in classes.ops.keys]
-        self._by_assignment: dict[tuple[int, int, bool], OpPrice] = {}
+        self._by_assignment: dict[tuple[int, int, bool, tuple[str, ...]], OpPrice] = {}
         self._on_host = [
             any(classes.values.keys[v].on_host for v in (*c.operands, *c.results)) for c in classes.ops.keys
         ]
         """Classes of ops that touch the host's memory: they move, slice or stack what lies there, beside all else."""
+        self._kept_as = [
+            tuple([classes.values.keys[v].kept_as for v in (*c.operands, *c.results)]) for c in classes.ops.keys
+        ]
         allowed: Numbers[Allowed] = Numbers()
         choices: dict[tuple[int, tuple[int, ...], Bounds], Choices] = {}
         runs: dict[tuple[int, MoveTerms, tuple[bool, ...]], _Runs] = {}
@@ -278,6 +282,7 @@ class OpPrices:
             c.signature,
             id(a),
             self._on_host[op_class],
+            self._kept_as[op_class],
         )  # the assigner keeps it, and gives the same one for the same
         known = self._by_assignment.get(key)
         if known is None:
@@ -297,7 +302,7 @@ class OpPrices:
                 parts[factor] *= self.mesh.sizes[axis]
         if self._on_host[op_class]:
             return OpWork(0.0, 0.0, (0.0,) * len(c.operands), 0.0)
-        key = (c.signature, tuple(parts))
+        key = (c.signature, tuple(parts), self._kept_as[op_class])
         known = self.work.get(key)  # models of other meshes know it, too
         if known is None:
             known = self.work[key] = self._op_work(op_class, a)
@@ -398,7 +403,7 @@ class _KernelOps(NamedTuple):
     def of(cls, ops: Sequence[_KernelOp]) -> _KernelOps:
         product = max((k for k, op in enumerate(ops) if op.contracts), default=-1)
         computing, converting = sum(op.computes for op in ops), sum(op.converts for op in ops)
-        one = computing == 1 and (not converting or ops[-1].converts) or (computing, converting) == (0, 1)
+        one = (computing == 1 and (not converting or ops[-1].converts)) or (computing, converting) == (0, 1)
         return cls(tuple(ops), product, product < 0 and one)
 
 

@@ -26,7 +26,6 @@ from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, is_elementwise
 
-
 _REPEATED = 8
 """A value that repeats another at least so often is made of it where it is needed."""
 
