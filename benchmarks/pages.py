@@ -22,6 +22,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 
 PAGES: dict[str, tuple[str, ...]] = {
+    "calibration": ("-m benchmarks.calibrate tpu-v5e --keep {keep} --page {page}",),
     "clock": ("-m benchmarks.clock --rows {rows} --keep {keep} --cache {cache} --write {page}",),
     "inside": ("-m benchmarks.inside --rows {rows} --write {page}",),
     "evaluate": ("benchmarks/evaluate.py --write {page}",),
