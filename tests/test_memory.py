@@ -14,6 +14,7 @@ from shardwright.compiler import of
 from shardwright.price.buffers import find_buffers
 from shardwright.price.kernels import find_kernels
 from shardwright.price.layout import row_bytes, stored_bytes
+from shardwright.price.rounded import kept_rounded
 from shardwright.price.shortcuts import with_shortcuts
 
 MIB = 2**20
@@ -439,3 +440,42 @@ def test_a_cache_that_is_written_by_position_is_copied():
 def test_what_any_device_can_make_is_free():
     program = sw.analyse(lambda x: x + jnp.zeros((4, 8)) + jnp.arange(8.0) * 2, f32(4, 8)).program
     assert {op.kind for op in program.ops if not program.free[op.results[0]]} == {"add"}
+
+
+class TestRounded:
+    """Values of f32 that only products read, which a TPU's compiler keeps in bf16."""
+
+    def kept(self, fn: Callable[..., Any], *args: Any, platform: str = "tpu") -> list[str]:
+        program = sw.analyse(fn, *args, platform="cpu").program
+        found = kept_rounded(program, of(platform))
+        return [op.kind for op in program.ops if any(found[v] for v in op.results)]
+
+    def test_what_only_products_read_is_kept_rounded(self):
+        w = f32(64, 64)
+        assert self.kept(lambda x, w: jnp.tanh(jnp.tanh(x @ w) @ w) @ w, w, w) == ["tanh", "tanh"]
+        assert self.kept(lambda x, w: jnp.pad(jnp.tanh(x)[1:], ((0, 1), (0, 0))).T @ w, w, w)[:1] == ["tanh"]
+
+    def test_what_others_read_too_is_not(self):
+        def fn(x, w):
+            h = jnp.tanh(x)
+            return h @ w + h
+
+        assert self.kept(fn, f32(64, 64), f32(64, 64)) == []
+        assert self.kept(lambda x, w: (jnp.tanh(x), jnp.tanh(x) @ w)[0], f32(64, 64), f32(64, 64)) == []
+
+    def test_nor_what_a_precise_product_reads_or_a_product_sums_up(self):
+        def precise(x, w):
+            return jnp.matmul(jnp.tanh(x), w, precision="highest")
+
+        assert self.kept(precise, f32(64, 64), f32(64, 64)) == []
+        assert self.kept(lambda x, w: (x @ w) @ w, f32(64, 64), f32(64, 64)) == []
+
+    def test_only_on_tpus(self):
+        assert self.kept(lambda x, w: jnp.tanh(x) @ w, f32(64, 64), f32(64, 64), platform="gpu") == []
+
+    def test_it_takes_half_the_bytes(self):
+        def fn(x, w):
+            return jnp.sum(jnp.tanh(jnp.tanh(x @ w) @ w) @ w)
+
+        # 1 MiB of each of two arguments and of the last product; the second tanh has half of it.
+        assert round(peak_mib(fn, f32(512, 512), f32(512, 512)), 3) == 3.5

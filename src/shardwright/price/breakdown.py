@@ -218,12 +218,12 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
         start, end = model.units.laid_span(laid) if laid.made >= 0 else (1, 0)
         if start <= position <= end and (copy := model.units.laid_work(laid, view).copy_bytes):
             add(program.name_of(laid.value), "relaid copy", copy)
-    for u, use in enumerate(classes.use_classes.keys):
+    for u in range(len(classes.use_classes.keys)):
         for want, (_, which) in model.units.wanted(u, view).items():
             for m in classes.use_classes.members[u]:
                 start, end = model.units.use_span(m, which)
                 if start <= position <= end:
-                    add(program.name_of(classes.uses[m][0]), "resharded copy", model.bytes_in(use.value, want))
+                    add(program.name_of(classes.uses[m][0]), "resharded copy", model.units.copy_bytes(u, want, which))
     kind = int(model.points.kinds[point])
     extra = model.kernels.of(kind, view).unmoved_bytes if kind >= 0 else 0.0  # a program may have nothing to run
     if extra:

@@ -345,7 +345,7 @@ class Units:
             for want, (moves, which) in self._wanted(use_class, prices).items():
                 seconds = self.moves_seconds(moves)
                 comm += seconds
-                held.append((columns[which], int(self.tensors.bytes_in(use.value, want))))
+                held.append((columns[which], int(self.copy_bytes(use_class, want, which))))
                 if self.starts_early(moves) and (beside := gathers[which]) is not None:
                     lane.append((beside, picoseconds(seconds)))
             return Part(0.0, comm * count, tuple(held), lane=tuple(lane)) if held else NO_PART
@@ -362,6 +362,13 @@ class Units:
             return None
         uses = [self.classes.uses[m] for m in members]
         return self.overlap.of_gathers([(value, [every[k][0] for k in which]) for value, every in uses])
+
+    def copy_bytes(self, use_class: int, want: Sharding, which: tuple[int, ...]) -> float:
+        """The bytes of a value that was brought to another sharding for these of its uses."""
+        use, ops = self.classes.use_classes.keys[use_class], self.classes.ops.keys
+        c = self.classes.values.keys[use.value]
+        rounds = not c.kept_as and all(ops[use.uses[k][0]].terms.rounds for k in which)
+        return self.tensors.bytes_in(use.value, want) * (self.on.rounding(c.dtype) if rounds else 1.0)
 
     def wanted(self, use_class: int, view: View) -> Wanted:
         """How a value has to be brought to other shardings for its uses."""
