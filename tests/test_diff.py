@@ -116,10 +116,11 @@ def test_what_does_not_fit_is_said_first(data):
 def test_in_words(data, zero3):
     lines = str(sw.diff(data, zero3)).splitlines()
     assert lines[0] == "step: a and b on 8 × tpu-v5e (data 4 × model 2)"
-    assert [line.split()[0] for line in lines[4:11]] == [
+    assert [line.split()[0] for line in lines[4:12]] == [
         "step",
         "compute",
         "communication",
+        "of",  # it not hidden
         "peak",
         "arguments",
         "sent",

@@ -287,13 +287,13 @@ dimension  size  sharded with  axis
   model  whole: no decision names it
 
 alternative  spec  step  peak  fits
-[0] on model  P(("data", "model"))  1.15 ms  -137 µs  -11%  59.0 MiB  yes
-[1] on model  P("data", "model")  1.16 ms  -130 µs  -10%  83.0 MiB  yes
-the plan  P("data")  1.29 ms  97.0 MiB  yes
-x whole on data  P()  1.29 ms  same  121.0 MiB  yes
-[1] on data, first  P(None, "data")  1.48 ms  +189 µs  +15%  105.0 MiB  yes
-data without x[0]  P(None, "data")  2.96 ms  +1.67 ms  +130%  285.0 MiB  yes
-By the estimate this would be better than the plan: [0] on model (137 µs less a step).
+[0] on model  P(("data", "model"))  937 µs  -70.9 µs  -7.0%  48.0 MiB  yes
+the plan  P("data")  1.01 ms  86.0 MiB  yes
+x whole on data  P()  1.01 ms  same  110.0 MiB  yes
+[1] on model  P("data", "model")  1.04 ms  +32.2 µs  +3.2%  80.0 MiB  yes
+[1] on data, first  P(None, "data")  1.13 ms  +119 µs  +12%  94.0 MiB  yes
+data without x[0]  P(None, "data")  2.32 ms  +1.31 ms  +130%  286.0 MiB  yes
+By the estimate this would be better than the plan: [0] on model (70.9 µs less a step).
 
 No collective moves it or its update."""
     )

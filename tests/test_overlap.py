@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardwright as sw
+from shardwright._amounts import human_seconds
 from shardwright.compiler.overlapping import STARTED_EARLY
 from shardwright.devices import find_device
 from shardwright.price import CostModel, Places
@@ -288,7 +289,7 @@ def test_what_is_hidden_is_shared_out():
     assert sum(c.hidden_seconds for c in estimate.collectives) == pytest.approx(estimate.hidden_seconds)
     assert all(0 <= c.hidden_seconds <= c.seconds for c in estimate.collectives)
     words = plan.to_dict()
-    assert "more hidden" in str(plan)
+    assert f"{human_seconds(estimate.exposed_seconds)} of {human_seconds(estimate.comm_seconds)} comm" in str(plan)
     assert "hidden" in str(estimate)
     assert words["hidden_seconds"] == estimate.hidden_seconds
     assert words["exposed_seconds"] == words["comm_seconds"] - words["hidden_seconds"]

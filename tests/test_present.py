@@ -154,7 +154,8 @@ def test_to_dict(sgd):
     assert found["mesh"] == {"data": 4, "model": 2, "spare": 2}
     assert found["device"] == "tpu-v5e"
     assert found["fits"] is True
-    assert found["step_seconds"] == found["compute_seconds"] + found["comm_seconds"] == sgd.estimate.step_seconds
+    assert found["step_seconds"] == found["compute_seconds"] + found["exposed_seconds"] == sgd.estimate.step_seconds
+    assert found["exposed_seconds"] == found["comm_seconds"] - found["hidden_seconds"] < found["comm_seconds"]
     assert found["names"] == {"data": ["ZeRO-3 / FSDP"], "model": ["Megatron"], "spare": []}
     assert found["decisions"][0] == {"axis": "data", "dimension": "x[0]", "size": 8192, "sides": [], "unless": None}
     specs = {"params.a": [None, ["data", "model"]], "params.b": [["data", "model"]], "x": ["data"], "y": ["data"]}

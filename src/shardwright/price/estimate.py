@@ -190,10 +190,10 @@ def headline(estimate: Estimate) -> str:
 
 
 def waiting_text(estimate: Estimate) -> str:
-    """What a step waits for: communication, with how much more of it is hidden, and what is left of transfers."""
-    hidden = f" ({human_seconds(estimate.hidden_seconds)} more hidden)" if estimate.hidden_seconds else ""
+    """What a step waits for: what is not hidden of communication, of how much, and what is left of transfers."""
+    of_all = f" of {human_seconds(estimate.comm_seconds)}" if estimate.hidden_seconds else ""
     transfers = estimate.exposed_transfer_seconds
-    text = f"{human_seconds(estimate.exposed_comm_seconds)} communication{hidden}"
+    text = f"{human_seconds(estimate.exposed_comm_seconds)}{of_all} communication"
     return f"{text} + {human_seconds(transfers)} transfers" if transfers else text
 
 

@@ -32,6 +32,8 @@ from shardwright.price.program_classes import Classes
 from shardwright.price.transfers import places_of
 
 _PICOSECOND = 1e-12
+_MOST_KNOWN = 2**14
+"""Lanes that are remembered before all are forgotten."""
 _MOST_PERIODS = 24
 """How many distances to the next equal kernel are tried as the length of a layer."""
 
@@ -87,6 +89,8 @@ class Overlap:
             stretch = Stretch(start, [position for position, _ in found], slots, own, kept)
             self._stretches[key] = stretch
             self._stretch_of += [stretch] * len(kept)
+        self._known: dict[bytes, float] = {}
+        """What is hidden, by lanes: states that differ often have the same."""
         self.size = len(times)
         self.lane_size = 2 * self.size + 1
         self.times = np.array(times, np.int64)
@@ -147,8 +151,14 @@ class Overlap:
 
     def hidden_seconds(self, lane: Lane) -> float:
         """The seconds of gathers that kernels run beside."""
-        slots, hidden = self._hidden(lane)
-        return float(hidden @ self.times[slots]) * _PICOSECOND
+        key = lane.tobytes()
+        found = self._known.get(key)
+        if found is None:
+            slots, hidden = self._hidden(lane)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[key] = float(hidden @ self.times[slots]) * _PICOSECOND
+        return found
 
     def hidden_parts(self, lane: Lane) -> dict[int, float]:
         """For each slot that something is gathered for, how much of that is hidden, as a part of it."""
