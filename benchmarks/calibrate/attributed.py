@@ -18,9 +18,9 @@ PRODUCT, CONVOLUTION, REDUCTION, ELEMENTWISE = "product", "convolution", "reduct
 COPY, SLICES, GATHER, SCATTER, SORT, OTHER = "copy", "slices", "gather", "scatter", "sort", "other"
 
 _HEAVY = {
-    **{"dot": PRODUCT, "convolution": CONVOLUTION, "scatter": SCATTER, "gather": GATHER, "sort": SORT},
-    **{"reduce-window": REDUCTION, "select-and-scatter": REDUCTION, "reduce": REDUCTION},
-    **{"dynamic-update-slice": SLICES, "dynamic-slice": SLICES},
+    "dot": PRODUCT, "convolution": CONVOLUTION, "scatter": SCATTER, "gather": GATHER, "sort": SORT,
+    "reduce-window": REDUCTION, "select-and-scatter": REDUCTION, "reduce": REDUCTION,
+    "dynamic-update-slice": SLICES, "dynamic-slice": SLICES,
 }
 """What makes a kernel what it is, heaviest first."""
 _MOVING = frozenset({"copy", "transpose", "slice", "concatenate", "pad", "bitcast", "reshape", "broadcast", "reverse"})
@@ -65,9 +65,7 @@ def attributed(module: HloModule, clock_hertz: float, memory_bytes_per_second: f
     return found
 
 
-def _run(
-    module: HloModule, costs: HloCosts, name: str, times: int
-) -> Iterator[tuple[Computation, Instruction, int]]:
+def _run(module: HloModule, costs: HloCosts, name: str, times: int) -> Iterator[tuple[Computation, Instruction, int]]:
     """The instructions that are run, each with how often."""
     computation = module.computations.get(name)
     for i in computation.instructions.values() if computation is not None else ():

@@ -23,7 +23,13 @@ _TENTH = 0.1
 STAGES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (
         ("entry_slots", "read_slots", "pack_slots", "alone_slots", "expensive_slots", "reduce_slots"),
-        ("elementwise, cheap", "elementwise, expensive", "reduction, along last", "reduction, along first", "layer norm"),
+        (
+            "elementwise, cheap",
+            "elementwise, expensive",
+            "reduction, along last",
+            "reduction, along first",
+            "layer norm",
+        ),
     ),
     (("contraction_memory_efficiency",), ("product, few columns", "product, experts")),
     (
@@ -72,7 +78,9 @@ def fitted(
         now.update(dict(zip(names, map(float, found.x * scale), strict=True)))
         say(f"fitted to {len(of)} programs: " + ", ".join(f"{name} {now[name]:.4g}" for name in names))
     costs = replace(start, **{name: _rounded(now[name]) for name in asdict(start)})
-    return costs, {name.removeprefix("rates."): _rounded(part) for name, part in now.items() if name.startswith("rates.")}
+    return costs, {
+        name.removeprefix("rates."): _rounded(part) for name, part in now.items() if name.startswith("rates.")
+    }
 
 
 def _device(device: Device, now: dict[str, float]) -> Device:

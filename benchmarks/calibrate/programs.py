@@ -77,7 +77,9 @@ def _products() -> Made:
     for (m, k, n), (given, out) in itertools.product(_LARGE, [(BF16, BF16), (BF16, F32), (F32, F32), (I8, I32)]):
         name = f"{_dims(m, k, n)} {_LETTER[given]} {_LETTER[out]}"
         yield "product, large", name, _product(out), [_array(m, k, dtype=given), _array(k, n, dtype=given)]
-    for (m, n), (given, out) in zip([(4096, 4096), (16384, 1024), (4096, 4096)], [(BF16, BF16), (BF16, F32), (F32, F32)]):
+    for (m, n), (given, out) in zip(
+        [(4096, 4096), (16384, 1024), (4096, 4096)], [(BF16, BF16), (BF16, F32), (F32, F32)]
+    ):
         for k in _DEPTHS:
             name = f"{_dims(m, k, n)} {_LETTER[given]} {_LETTER[out]}"
             yield "product, shallow", name, _product(out), [_array(m, k, dtype=given), _array(k, n, dtype=given)]
@@ -294,7 +296,9 @@ def _reductions() -> Made:
 
 
 def _moves() -> Made:
-    for (rows, width), count, given in itertools.product([(50257, 768), (32000, 4096), (1024, 128)], [4096, 65536], [BF16, F32]):
+    for (rows, width), count, given in itertools.product(
+        [(50257, 768), (32000, 4096), (1024, 128)], [4096, 65536], [BF16, F32]
+    ):
         if count * width > 1 << 27:
             continue
         name = f"{rows}x{width} {count} {_LETTER[given]}"

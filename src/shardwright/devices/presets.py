@@ -332,9 +332,7 @@ def _calibrated(device: Device) -> Device:
         return device
     peak = device.flops_per_second["bf16"]
     rates = {dtype: peak * part for dtype, part in found.rates.items()}
-    return replace(
-        device, kernel_costs=found.kernel_costs, flops_per_second={**device.flops_per_second, **rates}
-    )
+    return replace(device, kernel_costs=found.kernel_costs, flops_per_second={**device.flops_per_second, **rates})
 
 
 PRESETS: Mapping[str, Device] = MappingProxyType(

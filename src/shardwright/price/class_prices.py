@@ -394,7 +394,7 @@ class _KernelOps(NamedTuple):
     def of(cls, ops: Sequence[_KernelOp]) -> _KernelOps:
         product = max((k for k, op in enumerate(ops) if op.contracts), default=-1)
         computing, converting = sum(op.computes for op in ops), sum(op.converts for op in ops)
-        one = computing == 1 and (not converting or ops[-1].converts) or (computing, converting) == (0, 1)
+        one = (computing == 1 and (not converting or ops[-1].converts)) or (computing, converting) == (0, 1)
         return cls(tuple(ops), product, product < 0 and one)
 
 

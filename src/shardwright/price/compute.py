@@ -174,9 +174,7 @@ def contraction_factors(rule: Rule) -> tuple[list[int], list[int], list[int]]:
     return rows, columns, depth
 
 
-def efficiency(
-    rows: int, columns: int, depth: int, unit: int, streamed_rows: int, held_rows: float = 0.0
-) -> float:
+def efficiency(rows: int, columns: int, depth: int, unit: int, streamed_rows: int, held_rows: float = 0.0) -> float:
     """The part of a matrix unit's work that is not padding.
 
     One operand is held in the unit, ``depth`` by ``columns`` or ``rows``, padded both ways; the other streams through

@@ -26,7 +26,6 @@ from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, is_elementwise
 
-
 _REPEATED = 8
 """A value that repeats another at least so often is made of it where it is needed."""
 
@@ -209,7 +208,9 @@ def spread_values(program: Program) -> list[bool]:
     """
     found: list[bool] = program.free.tolist()
     for o, op in enumerate(program.ops):
-        if op.kind == "broadcast_in_dim" and _size(program, op.operands[0]) * _REPEATED <= _size(program, op.results[0]):
+        if op.kind == "broadcast_in_dim" and _size(program, op.operands[0]) * _REPEATED <= _size(
+            program, op.results[0]
+        ):
             found[op.results[0]] = True
         elif op.kind == "while":
             for region in op.regions:
