@@ -101,7 +101,7 @@ def test_without_sharpness_the_longest_counts():
 
 
 def test_sharpness_below_one_is_refused():
-    with pytest.raises(sw.ShardwrightError, match="sharpness=0.5; give a number from 1 on, or 0"):
+    with pytest.raises(sw.ShardwrightError, match=r"sharpness=0\.5; give a number from 1 on, or 0"):
         KernelCosts(sharpness=0.5)
 
 
