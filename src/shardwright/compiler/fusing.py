@@ -129,8 +129,8 @@ JOINED_REDUCTIONS = Behaviour(
     evidence="Attention, softmax and layer norms compiled alone, v5e, libtpu of jax 0.10.2: scores and the largest of "
     "each row are results of one fusion, in bf16 and f32, for 196 to 2,048 keys; of 1,024 masked keys in bf16 with a "
     "softmax in f32 the exponentials and their sums are, and of 2,048 they are not. A softmax of f32[4,16,1024,1024] "
-    "is one fusion, one of f32[4096,4096] three. Sums of x and of x² over 512 x 32,768 take 303,760 cycles together, and "
-    "the sum of x² alone 302,992.",
+    "is one fusion, one of f32[4096,4096] three. Sums of x and of x² over 512 x 32,768 take 303,760 cycles together, "
+    "and the sum of x² alone 302,992.",
     tests=("test_calibration.py::test_reductions_run_with_what_makes_what_they_read",),
     where=("price.kernels._joined",),
 )

@@ -62,8 +62,8 @@ class KernelCosts:
     """What kernels take beyond the peaks of a device.
 
     Those of devices that were calibrated are in ``devices/calibrated``, fitted to the cycles that the TPU compiler
-    gives for designed programs (``python -m benchmarks.calibrate``). The defaults, which every other device has, were fitted
-    by hand to programs for v5e. A *slot* is one lane's part of an instruction of the vector unit:
+    gives for designed programs (``python -m benchmarks.calibrate``). The defaults, which every other device has,
+    were fitted by hand to programs for v5e. A *slot* is one lane's part of an instruction of the vector unit:
     ``vector_ops_per_second`` of them go by in a second.
 
     Attributes:
