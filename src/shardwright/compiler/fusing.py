@@ -86,7 +86,7 @@ SCALING = structural(
     ops=("dot", "dot_general"),
     evidence="BERT of transformers, v5e, libtpu of jax 0.10.2: a head's mask is multiplied, and is no matrix product.",
     tests=("test_memory.py::test_a_product_that_only_scales_is_a_multiplication",),
-    where=("price.kernels._fused",),
+    where=("price.kernels.find_fused",),
 )
 
 OPERANDS_INSIDE = Behaviour(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwright.compiler.behaviours import structural
+from shardwright.compiler.behaviours import TPU, Behaviour, structural
 
 CARRIED = structural(
     "one buffer holds what a loop carries",
@@ -76,4 +76,21 @@ HOISTED = structural(
     where=("price.buffers.find_buffers",),
 )
 
-RECORDS = (CARRIED, UPDATED_IN_PLACE, OVERWRITTEN, MADE_WHERE_NEEDED, RELAID, HOISTED)
+KEPT_ROUNDED = Behaviour(
+    name="what only products read is kept rounded",
+    what="A value of f32 all of whose uses are matrix products that round their operands, or pieces and views of it "
+    "that are used so, is made and kept in bf16. One that others read too is kept in f32, sometimes in both types, and "
+    "sums that a product makes keep all of their bits.",
+    effect="bf16",
+    otherwise="",
+    platforms=TPU,
+    ops=("dot", "dot_general"),
+    evidence="libtpu of jax 0.10.2, v5e 2x2, f32[16384,4096] and weights f32[4096,4096]: of tanh(tanh(x @ u) @ v) @ w "
+    "both tanh are bf16 in the final text; in a step of gradient descent of gelu layers, whose derivatives read what "
+    "the products read, they are f32. v5e 4x4, an f32 decoder under FSDP: norms' results, gradients of logits and what "
+    "is padded of them, and gathered weights are bf16.",
+    tests=("test_memory.py::test_what_only_products_read_is_kept_rounded",),
+    where=("price.rounded.kept_rounded",),
+)
+
+RECORDS = (KEPT_ROUNDED, CARRIED, UPDATED_IN_PLACE, OVERWRITTEN, MADE_WHERE_NEEDED, RELAID, HOISTED)

@@ -146,7 +146,8 @@ class Tensors:
         """The bytes of a buffer that holds one device's part of a value in some form."""
         if form.rows:
             local = self.local_shape(value_class, sharding)
-            in_rows = row_bytes(local, self.classes[value_class].dtype, self.tile, form.rows)
+            c = self.classes[value_class]
+            in_rows = row_bytes(local, c.kept_as or c.dtype, self.tile, form.rows)
             if in_rows or form.copy:
                 return in_rows * form.scale
         return self.bytes_in(value_class, sharding) * form.scale
@@ -168,7 +169,7 @@ def _local_shape(shape: tuple[int, ...], sharding: Sharding, mesh: MeshShape) ->
 
 
 def _local_bytes(c: ValueClass, mesh: MeshShape, tile: tuple[int, int] | None, sharding: Sharding) -> float:
-    return stored_bytes(_local_shape(c.shape, sharding, mesh), c.dtype, tile)
+    return stored_bytes(_local_shape(c.shape, sharding, mesh), c.kept_as or c.dtype, tile)
 
 
 class OpWork(NamedTuple):
@@ -186,8 +187,8 @@ class OpWork(NamedTuple):
     packed_bytes: float = 0.0
 
 
-WorkBySplit = dict[tuple[int, tuple[int, ...]], OpWork]
-"""The work of ops by their signature and into how many parts each of their factors is split."""
+WorkBySplit = dict[tuple[int, tuple[int, ...], tuple[str, ...]], OpWork]
+"""The work of ops by their signature, into how many parts each of their factors is split, and as what it is kept."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -227,11 +228,14 @@ class OpPrices:
         self.work = work
         self._sets = sets
         self._known: list[dict[Seen, OpPrice]] = [{} for _ in classes.ops.keys]
-        self._by_assignment: dict[tuple[int, int, bool], OpPrice] = {}
+        self._by_assignment: dict[tuple[int, int, bool, tuple[str, ...]], OpPrice] = {}
         self._on_host = [
             any(classes.values.keys[v].on_host for v in (*c.operands, *c.results)) for c in classes.ops.keys
         ]
         """Classes of ops that touch the host's memory: they move, slice or stack what lies there, beside all else."""
+        self._kept_as = [
+            tuple([classes.values.keys[v].kept_as for v in (*c.operands, *c.results)]) for c in classes.ops.keys
+        ]
         allowed: Numbers[Allowed] = Numbers()
         choices: dict[tuple[int, tuple[int, ...], Bounds], Choices] = {}
         runs: dict[tuple[int, MoveTerms, tuple[bool, ...]], _Runs] = {}
@@ -278,6 +282,7 @@ class OpPrices:
             c.signature,
             id(a),
             self._on_host[op_class],
+            self._kept_as[op_class],
         )  # the assigner keeps it, and gives the same one for the same
         known = self._by_assignment.get(key)
         if known is None:
@@ -297,7 +302,7 @@ class OpPrices:
                 parts[factor] *= self.mesh.sizes[axis]
         if self._on_host[op_class]:
             return OpWork(0.0, 0.0, (0.0,) * len(c.operands), 0.0)
-        key = (c.signature, tuple(parts))
+        key = (c.signature, tuple(parts), self._kept_as[op_class])
         known = self.work.get(key)  # models of other meshes know it, too
         if known is None:
             known = self.work[key] = self._op_work(op_class, a)
@@ -357,11 +362,15 @@ def _assign(
 
 
 class KernelWork(NamedTuple):
-    """What a kernel asks of each unit of the device, once; seconds and memory of moving its results."""
+    """What a kernel asks of each unit of the device, once; seconds and memory of moving its results.
+
+    ``looped_seconds`` of the moves run beside the kernel's own products, which are loops that scatter their sums.
+    """
 
     work: Work
     comm_seconds: float
     unmoved_bytes: float
+    looped_seconds: float = 0.0
 
 
 class _KernelOp(NamedTuple):
@@ -432,12 +441,17 @@ def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
     return found
 
 
+def beside_itself_seconds(price: OpPrice) -> float:
+    """What an op that is a loop moves while it computes: see ``compiler.overlapping.LOOPED_BESIDE``."""
+    return min(price.assignment.looped_seconds, price.work.matrix_seconds - price.assignment.loop_seconds)
+
+
 def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, ...]) -> KernelWork:
     """The work of all ops of a kernel, each stored value read once.
 
     What a product's operands are computed from is read as they are; from the product on, reading takes the vector unit.
     """
-    matrix = vector = written = packed = comm = unmoved = entries = 0.0
+    matrix = vector = written = packed = comm = unmoved = entries = looped = 0.0
     operands: dict[int, float] = {}
     read: dict[int, float] = {}
     for k, (op, price) in enumerate(zip(kernel.ops, prices, strict=True)):
@@ -447,6 +461,8 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, 
             matrix += work.matrix_seconds
             comm += price.assignment.after_seconds
             unmoved += price.unmoved_bytes
+            if price.assignment.looped_seconds:
+                looped += beside_itself_seconds(price)
         reads = operands if k <= kernel.product else read
         for o, number in op.operands:
             if work.reads[o] > reads.get(number, 0.0):
@@ -462,7 +478,7 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, 
     vector += costs.read_slots * beside + costs.pack_slots * packed
     vector += (costs.entry_slots + costs.alone_slots if kernel.alone else costs.entry_slots) * entries
     read_bytes = beside + sum([size for size in operands.values() if size > costs.prefetched_bytes])
-    return KernelWork(Work(matrix, vector, read_bytes + written), comm, unmoved)
+    return KernelWork(Work(matrix, vector, read_bytes + written), comm, unmoved, looped)
 
 
 def _entries(sizes: Sequence[float], bits: Sequence[int]) -> float:

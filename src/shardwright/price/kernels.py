@@ -49,7 +49,7 @@ class Kernels:
 def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     """Decide for every value whether it is stored, and for every op where it runs."""
     users, again = program.users, compiler[RECOMPUTED]
-    fused = _fused(program)
+    fused = find_fused(program)
     must = _must_be_stored(program, fused, compiler)
     inside, ends = _epilogues(program, fused, must, compiler[EPILOGUES])
     together = _come_together(program, must, ends)
@@ -233,7 +233,7 @@ def read_again(program: Program, kernels: Kernels, ops: Sequence[int]) -> list[i
     return sorted(o for o in found if any(kernels.stored[v] and not program.free[v] for v in program.ops[o].operands))
 
 
-def _fused(program: Program) -> list[bool]:
+def find_fused(program: Program) -> list[bool]:
     """The ops that are computed inside others: elementwise ones, and those that only move elements around."""
     known: dict[int, bool] = {}
     for op in program.ops:

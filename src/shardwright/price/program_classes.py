@@ -31,6 +31,7 @@ from shardwright.ir.program import Op, Program
 from shardwright.price.buffers import Buffers, Form, find_buffers
 from shardwright.price.kept import kept_by, stays_whole
 from shardwright.price.kernels import Kernels, find_kernels, read_again, spread_values
+from shardwright.price.rounded import kept_rounded
 from shardwright.price.shardings import NO_BOUNDS, Bounds, Pair, Places, bounds_of
 from shardwright.price.shortcuts import with_shortcuts
 from shardwright.space.state import KeepWhole, Sharding, Subject
@@ -42,7 +43,8 @@ class ValueClass(NamedTuple):
     """``groups`` of its dimensions; ``kept`` are the entries of a state that keep it whole.
 
     ``padded`` are the groups that may be split unevenly. ``fixed`` is its sharding where no state gives it, ``given``
-    what the program itself says. ``on_host``: they lie in the host's memory.
+    what the program itself says. ``on_host``: they lie in the host's memory. ``kept_as`` is the type that they are kept
+    in if it is not their own.
     """
 
     shape: tuple[int, ...]
@@ -54,6 +56,7 @@ class ValueClass(NamedTuple):
     fixed: Sharding | None = None
     given: Given | None = None
     on_host: bool = False
+    kept_as: str = ""
 
 
 class OpClass(NamedTuple):
@@ -143,6 +146,7 @@ class Classes:
         self.values: Table[ValueClass] = Table()
         self.ops: Table[OpClass] = Table()
         kept = [stays_whole(places.analysis.program, values) for values in whole]
+        kept_as = kept_rounded(self.program, compiler)
         self.of_value = [
             self.values.add(
                 ValueClass(
@@ -155,6 +159,7 @@ class Classes:
                     None if fixed is None else fixed[v],
                     value.given,
                     v in self.program.on_host,
+                    kept_as[v],
                 ),
                 v,
             )
