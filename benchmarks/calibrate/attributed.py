@@ -18,9 +18,16 @@ PRODUCT, CONVOLUTION, REDUCTION, ELEMENTWISE = "product", "convolution", "reduct
 COPY, SLICES, GATHER, SCATTER, SORT, OTHER = "copy", "slices", "gather", "scatter", "sort", "other"
 
 _HEAVY = {
-    "dot": PRODUCT, "convolution": CONVOLUTION, "scatter": SCATTER, "gather": GATHER, "sort": SORT,
-    "reduce-window": REDUCTION, "select-and-scatter": REDUCTION, "reduce": REDUCTION,
-    "dynamic-update-slice": SLICES, "dynamic-slice": SLICES,
+    "dot": PRODUCT,
+    "convolution": CONVOLUTION,
+    "scatter": SCATTER,
+    "gather": GATHER,
+    "sort": SORT,
+    "reduce-window": REDUCTION,
+    "select-and-scatter": REDUCTION,
+    "reduce": REDUCTION,
+    "dynamic-update-slice": SLICES,
+    "dynamic-slice": SLICES,
 }
 """What makes a kernel what it is, heaviest first."""
 _MOVING = frozenset({"copy", "transpose", "slice", "concatenate", "pad", "bitcast", "reshape", "broadcast", "reverse"})

@@ -73,7 +73,7 @@ def designed_collectives(slices: dict[str, tuple[tuple[int, ...], ...]]) -> list
 
 def body_of(collective: DesignedCollective) -> Callable[[jax.Array], jax.Array]:
     """What each device runs."""
-    return partial(_BODIES[collective.kind], names=collective.names, devices=collective.devices)
+    return partial(_BODIES[collective.kind], names=collective.names)
 
 
 def local_shape(collective: DesignedCollective) -> tuple[int, ...]:
@@ -83,23 +83,24 @@ def local_shape(collective: DesignedCollective) -> tuple[int, ...]:
     return (-(-rows // n) * n, _LANES) if collective.kind in (ALL_TO_ALL, REDUCE_SCATTER) else (rows, _LANES)
 
 
-def _all_gather(x: jax.Array, names: tuple[str, ...], devices: int) -> jax.Array:
+def _all_gather(x: jax.Array, names: tuple[str, ...]) -> jax.Array:
     return lax.all_gather(x, names, axis=0, tiled=True)
 
 
-def _all_reduce(x: jax.Array, names: tuple[str, ...], devices: int) -> jax.Array:
+def _all_reduce(x: jax.Array, names: tuple[str, ...]) -> jax.Array:
     return lax.psum(x, names)
 
 
-def _reduce_scatter(x: jax.Array, names: tuple[str, ...], devices: int) -> jax.Array:
+def _reduce_scatter(x: jax.Array, names: tuple[str, ...]) -> jax.Array:
     return lax.psum_scatter(x, names, scatter_dimension=0, tiled=True)
 
 
-def _all_to_all(x: jax.Array, names: tuple[str, ...], devices: int) -> jax.Array:
+def _all_to_all(x: jax.Array, names: tuple[str, ...]) -> jax.Array:
     return lax.all_to_all(x, names, split_axis=0, concat_axis=0, tiled=True)
 
 
-def _permute(x: jax.Array, names: tuple[str, ...], devices: int) -> jax.Array:
+def _permute(x: jax.Array, names: tuple[str, ...]) -> jax.Array:
+    devices = lax.axis_size(names)
     return lax.ppermute(x, names, [(k, (k + 1) % devices) for k in range(devices)])
 
 

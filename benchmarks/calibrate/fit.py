@@ -1,8 +1,8 @@
 """Costs of kernels fitted to designed programs, by least squares on the logarithms of estimate over compiled.
 
 Each constant is fitted to the classes that it is about, one group of constants after the other, so that a class whose
-formula is wrong does not spoil the constants of others. Programs that are held out are not looked at. Robust against
-those few whose kernels the compiler makes in another way: the loss grows no faster than the error itself beyond a tenth.
+formula is wrong does not spoil the constants of others. Programs that are held out are not looked at. Of those few
+whose kernels the compiler makes in another way, the loss grows no faster than the error itself beyond a tenth.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/benchmarks/calibration.md: the constants of calibrated devices, the errors of each class, and the links' prices."""
+"""docs/benchmarks/calibration.md: constants of calibrated devices, errors of each class, and prices of links."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ that a program's arguments and results have are counted on neither side.
 _LINKS = """## Links
 
 Prices of collectives beside the latencies in the compiler's own schedule (`xla_dump_latency_hiding_schedule`): our
-microseconds, and ours over theirs. The compiler's are the bytes over a rate, whatever the length of the axis and whether
-it closes into a ring: 93.3 GB/s on v5e for what is gathered, half of that for a permute and for an all-reduce along one
-dimension of the slice, the same as for a gather along two. So they agree with ours where the rate of a ring is what
-there is, and differ by more than a tenth in three ways, in each of which ours stay:
+microseconds, and ours over theirs. The compiler's are the bytes over a rate, whatever the length of the axis and
+whether it closes into a ring: 93.3 GB/s on v5e for what is gathered, half of that for a permute and for an
+all-reduce along one dimension of the slice, the same as for a gather along two. So they agree with ours where the rate
+of a ring is what there is, and differ by more than a tenth in three ways, in each of which ours stay:
 
 - *An axis of 4 chips of a 4x4 slice has no link back from its last chip to its first.* The chip at its end receives all
   that it lacks, (n - 1)/n of the tensor, by one link, so a gather or a scatter takes at least that over one link's rate
-  however it is routed along the axis: 1.56 times the compiler's figure. An all-reduce over all 16 goes through two links
-  of the chip in a corner, where the compiler counts four: twice its figure. The compiler itself knows, when it makes the
-  collective: on 4x4 it takes `UniDirection1DRingStrategy` with two colours, a ring folded onto a line each way, and on
-  16x16, which has that link, `StrategyRing`; the latency in its schedule is the same for both.
+  however it is routed along the axis: 1.56 times the compiler's figure. An all-reduce over all 16 goes through two
+  links of the chip in a corner, where the compiler counts four: twice its figure. The compiler itself knows, when it
+  makes the collective: on 4x4 it takes `UniDirection1DRingStrategy` with two colours, a ring folded onto a line each
+  way, and on 16x16, which has that link, `StrategyRing`; the latency in its schedule is the same for both.
 - *All-to-all* is counted there as twice what a chip sends over one link. Ours is what crosses the middle of a line,
   which is less for 4 chips, and one dimension after the other for 16, which is more.
 - *Below some hundred kilobytes* there is no latency in its figures at all, and ours has a microsecond for every hop.

@@ -78,7 +78,7 @@ def _products() -> Made:
         name = f"{_dims(m, k, n)} {_LETTER[given]} {_LETTER[out]}"
         yield "product, large", name, _product(out), [_array(m, k, dtype=given), _array(k, n, dtype=given)]
     for (m, n), (given, out) in zip(
-        [(4096, 4096), (16384, 1024), (4096, 4096)], [(BF16, BF16), (BF16, F32), (F32, F32)]
+        [(4096, 4096), (16384, 1024), (4096, 4096)], [(BF16, BF16), (BF16, F32), (F32, F32)], strict=True
     ):
         for k in _DEPTHS:
             name = f"{_dims(m, k, n)} {_LETTER[given]} {_LETTER[out]}"

@@ -1,4 +1,4 @@
-"""The TPU compiler's own schedule (``*.schedule.txt``, text of xla.ScheduleProto): what it takes collectives to last."""
+"""The TPU compiler's own schedule (``*.schedule.txt``, text of xla.ScheduleProto): its latencies of collectives."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ EPILOGUES = everywhere(
 
 JOINED_REDUCTIONS = Behaviour(
     name="reductions run in the kernel that makes what they read",
-    what="What a product makes is reduced in its own kernel, if all else that the reduction needs was there before, and "
+    what="What a product makes is reduced in its own kernel, if all else that the reduction needs was there before; "
     "reductions that read the same value are one kernel. A softmax is one kernel where its rows are short enough; "
     "where a product makes them, only up to the largest of each row, unless it stores them in a narrower type and they "
     "are masked.",
@@ -128,9 +128,9 @@ JOINED_REDUCTIONS = Behaviour(
     ops=("reduce",),
     evidence="Attention, softmax and layer norms compiled alone, v5e, libtpu of jax 0.10.2: scores and the largest of "
     "each row are results of one fusion, in bf16 and f32, for 196 to 2,048 keys; of 1,024 masked keys in bf16 with a "
-    "softmax in f32 the exponentials and their sums are, and of 2,048 they are not. A softmax of f32[4,16,1024,1024] is "
-    "one fusion, one of f32[4096,4096] three. Sums of x and of x² over 512 x 32,768 take 303,760 cycles together, and "
-    "the sum of x² alone 302,992.",
+    "softmax in f32 the exponentials and their sums are, and of 2,048 they are not. A softmax of f32[4,16,1024,1024] "
+    "is one fusion, one of f32[4096,4096] three. Sums of x and of x² over 512 x 32,768 take 303,760 cycles together, "
+    "and the sum of x² alone 302,992.",
     tests=("test_calibration.py::test_reductions_run_with_what_makes_what_they_read",),
     where=("price.kernels._joined",),
 )

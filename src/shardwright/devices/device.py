@@ -61,9 +61,9 @@ class Link:
 class KernelCosts:
     """What kernels take beyond the peaks of a device.
 
-    Those of devices that were calibrated are in ``devices/calibrated``, fitted to the cycles that the TPU compiler gives
-    for designed programs (``python -m benchmarks.calibrate``). The defaults, which every other device has, were fitted
-    by hand to programs for v5e. A *slot* is one lane's part of an instruction of the vector unit:
+    Those of devices that were calibrated are in ``devices/calibrated``, fitted to the cycles that the TPU compiler
+    gives for designed programs (``python -m benchmarks.calibrate``). The defaults, which every other device has,
+    were fitted by hand to programs for v5e. A *slot* is one lane's part of an instruction of the vector unit:
     ``vector_ops_per_second`` of them go by in a second.
 
     Attributes:
@@ -86,7 +86,7 @@ class KernelCosts:
         read_slots: For each byte that a kernel reads, other than a product's operands.
         pack_slots: For each byte that a kernel writes of a type of fewer than four bytes.
         alone_slots: For each entry of an op that is a kernel by itself, which the compiler tiles worse than a fusion.
-        held_rows: Holding another block of an operand in a matrix unit takes as long as this many rows that go through it.
+        held_rows: Holding another block of an operand in a matrix unit takes as long as so many rows go through it.
         product_slots: For each product of a batch of them, beyond its entries.
         sharpness: How well the matrix unit, the vector unit and the memory work at the same time: the kernel of a
             product takes the norm of that exponent of the three. 1 would be one after the other, and 0 stands for no
