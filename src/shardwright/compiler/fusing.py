@@ -193,7 +193,24 @@ EARLY_RESULTS = structural(
     where=("price.kernels._positions",),
 )
 
+DEPTHWISE = Behaviour(
+    name="a convolution of each channel by itself runs on the vector unit",
+    what="There is nothing in it that a matrix unit could hold. The effect are slots for each multiplication and "
+    "addition, beside those for each entry of the result.",
+    effect=7.5,
+    otherwise=0.0,
+    platforms=TPU,
+    ops=("convolution",),
+    evidence="Compiled alone, v5e, libtpu of jax 0.10.2, slots for each multiplication with those of the entries: 8.57 "
+    "(16 x 512 x 256 by 32), 8.54 (8 x 1,024 x 512 by 16, f32), 8.43 (8 x 56 x 56 x 128 by 7 x 7), 8.86 (16 x 28 x 28 "
+    "x 512 by 3 x 3), 17.3 (8 x 2,048 x 1,024 by 4), the same for what comes back to the operand; 2.8 to 3.8, and 7.0 "
+    "by 4, for what comes back to the kernel, which is taken to be as dear.",
+    tests=("test_calibration.py::test_a_convolution_of_single_channels_is_the_vector_units",),
+    where=("price.compute.depthwise_slots",),
+)
+
 RECORDS = (
+    DEPTHWISE,
     ELEMENTWISE,
     RECOMPUTED,
     WRITTEN_OUT,

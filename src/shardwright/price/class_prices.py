@@ -23,6 +23,7 @@ from shardwright.price.buffers import Form
 from shardwright.price.collectives import ALL_REDUCE
 from shardwright.price.compute import (
     Work,
+    depthwise_slots,
     entries,
     function_work,
     kernel_work,
@@ -324,9 +325,11 @@ class OpPrices:
         most, slots = _entries(sizes_out, bits_out), vector_ops(op, *elements, self.device.kernel_costs)
         if op.kind in PRODUCTS and op.flops:
             most, slots = product_work(op, a.factors, self.mesh, self.device.tile, self.device.kernel_costs)
+        alone = depthwise_slots(op, a.factors, self.mesh, self.device)
+        products = op.flops and not alone
         return OpWork(
-            matrix_seconds(op, dtype, a.factors, self.mesh, self.device) if op.flops else 0.0,
-            slots,
+            matrix_seconds(op, dtype, a.factors, self.mesh, self.device) if products else 0.0,
+            slots + alone,
             reads,
             writes,
             entries(op, _entries(sizes_in, bits_in), most),

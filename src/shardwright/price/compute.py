@@ -21,6 +21,7 @@ from typing import NamedTuple
 from shardwright._function import Function
 from shardwright._kernel import Kernel
 from shardwright.compiler import Compiler
+from shardwright.compiler.fusing import DEPTHWISE
 from shardwright.compiler.ragged import RAGGED_MATRICES, RAGGED_ROWS, RaggedWork
 from shardwright.devices import Device, KernelCosts
 from shardwright.ir.kinds import (
@@ -210,6 +211,17 @@ def product_work(
     both = (padded(a, tile[0]) * padded(b, tile[1]) for a, b in ((rows, columns), (columns, rows)))
     batch = total / (rows * columns)
     return batch * min(both), costs.product_slots * batch if batch > 1 else 0.0
+
+
+def depthwise_slots(op: Op, factors: Sequence[int], mesh: MeshShape, device: Device) -> float:
+    """The vector unit's part of a convolution that sums up nothing across channels; 0 for any other op."""
+    if op.kind != "convolution" or not op.flops:
+        return 0.0
+    rows, columns, depth = contraction_factors(op.rule)
+    if columns or (rows and depth):
+        return 0.0
+    ways = math.prod([mesh.sizes[axis] for axis, f in enumerate(factors) if f >= 0])
+    return device.compiler[DEPTHWISE] * op.flops / 2 / ways
 
 
 def vector_ops(op: Op, elements_in: float, elements_out: float, costs: KernelCosts) -> float:
