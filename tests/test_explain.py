@@ -287,13 +287,13 @@ dimension  size  sharded with  axis
   model  whole: no decision names it
 
 alternative  spec  step  peak  fits
-[0] on model  P(("data", "model"))  937 µs  -70.9 µs  -7.0%  48.0 MiB  yes
-the plan  P("data")  1.01 ms  86.0 MiB  yes
-x whole on data  P()  1.01 ms  same  110.0 MiB  yes
-[1] on model  P("data", "model")  1.04 ms  +32.2 µs  +3.2%  80.0 MiB  yes
-[1] on data, first  P(None, "data")  1.13 ms  +119 µs  +12%  94.0 MiB  yes
-data without x[0]  P(None, "data")  2.32 ms  +1.31 ms  +130%  286.0 MiB  yes
-By the estimate this would be better than the plan: [0] on model (70.9 µs less a step).
+[1] on model  P("data", "model")  769 µs  -15.9 µs  -2.0%  61.0 MiB  yes
+[0] on model  P(("data", "model"))  773 µs  -11.5 µs  -1.5%  39.0 MiB  yes
+the plan  P("data")  785 µs  67.0 MiB  yes
+x whole on data  P()  785 µs  same  91.0 MiB  yes
+[1] on data, first  P(None, "data")  904 µs  +119 µs  +15%  71.0 MiB  yes
+data without x[0]  P(None, "data")  1.74 ms  +952 µs  +121%  215.0 MiB  yes
+By the estimate this would be better than the plan: [1] on model (15.9 µs less a step).
 
 No collective moves it or its update."""
     )
@@ -325,8 +325,8 @@ select  1  f32[8192,4096]  P("data", "model")  data on x[0]; model on params.a[1
 transpose  1  f32[1024,4096]  P(None, "model")  model on params.a[1]  backward
 
 kernels  tensor  times  seconds  bound by  at
-dot_general  f32[4096,1024]  1  97.9 µs  matrix  {at}, backward
 dot_general  f32[8192,4096]  1  78.6 µs  matrix  {at}
+dot_general  f32[4096,1024]  1  97.9 µs  matrix  {at}, backward
 
 collectives, 283 µs  axes  tensor  bytes  times  seconds  at
 all-reduce  data  f32[4096,1024]  12.0 MiB  1  283 µs  {at}, backward"""

@@ -81,7 +81,7 @@ STARTED_EARLY = Behaviour(
     "waited for. With Megatron, 0.56 ms of activations gathered right after they were made are waited for, the "
     "weights' gathers are not. An MLP of 4 layers: the first of four weights is waited for, the others are hidden for "
     "as long as the product before them takes, 181 to 193 of 356 µs. Estimated and replayed to be exposed, ms: GPT "
-    "3.6 and 4.3 (FSDP), 24.0 and 22.5 (FSDP and Megatron), ViT 1.0 and 1.1, 14.3 and 14.8. XLA:GPU starts collectives "
+    "3.5 and 4.3 (FSDP), 24.0 and 22.5 (FSDP and Megatron), ViT 0.5 and 1.1, 14.1 and 14.8. XLA:GPU starts collectives "
     "early as well with xla_gpu_enable_latency_hiding_scheduler, which is off unless asked for (docs.jax.dev, "
     "GPU performance tips), and how much it hides was not measured; so all is taken to be waited for there, as on "
     "CPUs.",
