@@ -184,7 +184,8 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
     for buffer in classes.buffers.temporary:
         if buffer.start <= position <= buffer.end:
             size = model.buffer_bytes(buffer, view)
-            what = "relaid copy" if buffer.form.copy else "value" if buffer.form.scale == 1.0 else "converted copy"
+            itself = buffer.form.scale == 1.0 or buffer.value in classes.kernels.narrow
+            what = "relaid copy" if buffer.form.copy else "value" if itself else "converted copy"
             if size or not buffer.form.copy:
                 add(program.name_of(buffer.value), what, size)
     for laid in model.units.laid:

@@ -7,13 +7,12 @@ order it runs the rest, is told by the records of ``compiler/fusing.py``; here a
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from shardwright.compiler import Compiler
-from shardwright.compiler.fusing import COPIED_SLICES, EPILOGUES, OPERANDS_INSIDE, RECOMPUTED, Recomputing
+from shardwright.compiler.fusing import COPIED_SLICES, EPILOGUES, NARROW, OPERANDS_INSIDE, RECOMPUTED, Recomputing
 from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, is_elementwise
@@ -24,13 +23,15 @@ class Kernels:
     """``stored[v]``: a value is in memory. ``root[o]``: the op in whose kernel an op is run.
 
     ``at[o]``: the position in program order at which it is run, ``last[o]`` the last one. An op that several kernels
-    compute again has more than one; its cost counts in the first.
+    compute again has more than one; its cost counts in the first. ``narrow`` are stored values of 32 bits that lie in
+    memory with 16, as products read them.
     """
 
     stored: Sequence[bool]
     root: Sequence[int]
     at: Sequence[int]
     last: Sequence[int]
+    narrow: frozenset[int] = frozenset()
 
 
 def find_kernels(program: Program, compiler: Compiler) -> Kernels:
@@ -75,7 +76,7 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
         results = program.ops[o].results
         if len(results) == 1 and not stored[results[0]] and users[results[0]]:
             root[o] = root[users[results[0]][0]]
-    at = _positions(program, fused, root)
+    at = _positions(program, fused, stored, root)
     for o, position in _moved_early(program):
         at[o] = position
     last = list(at)
@@ -83,7 +84,35 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
         results = program.ops[o].results
         if len(results) == 1 and not stored[results[0]] and users[results[0]]:
             at[o], last[o] = at[root[o]], max(last[u] for u in users[results[0]])
-    return Kernels(stored, root, at, last)
+    return Kernels(stored, root, at, last, _narrow(program, fused, stored) if compiler[NARROW] else frozenset())
+
+
+def _narrow(program: Program, fused: Sequence[bool], stored: Sequence[bool]) -> frozenset[int]:
+    """Stored values of 32 bits that nothing but products reads, sums aside, which are taken where the value is made."""
+    read: list[bool | None] = [None] * len(program.values)  # by products; None for nobody who matters
+
+    def by_products(v: int, u: int) -> bool | None:
+        op = program.ops[u]
+        if op.region != program.values[v].region:
+            return False
+        if op.kind in CONTRACTIONS:
+            return not op.attributes.get("precise", False) and not fused[u]
+        if op.kind == "reduce":
+            return None
+        return read[op.results[0]] if op.kind in MOVES_DATA else False
+
+    for v in range(len(program.values) - 1, -1, -1):
+        if program.values[v].dtype == "f32" and v not in program.returned:
+            found = {by_products(v, u) for u in program.users[v]} - {None}
+            read[v] = None if not found and program.users[v] else found == {True}
+        else:
+            read[v] = False
+    makers = CONTRACTIONS | {"reduce"}
+    return frozenset(
+        v
+        for v, value in enumerate(program.values)
+        if stored[v] and read[v] and value.op >= 0 and (fused[value.op] or program.ops[value.op].kind in makers)
+    )
 
 
 def _fused(program: Program) -> list[bool]:
@@ -221,13 +250,13 @@ def _epilogues(program: Program, fused: Sequence[bool], must: list[bool], longes
     claimed: set[int] = set()
     inside: set[int] = set()
     ends: set[int] = set()
-    loops = [o for o, op in enumerate(program.ops) if op.kind == "while"]
+    newest = _newest(program, fused)
     for o in range(len(program.ops) - 1, -1, -1):
         op = program.ops[o]
         if op.kind not in CONTRACTIONS or fused[o]:
             continue
         must[op.results[0]] = False
-        values, meetings = _meetings(program, fused, must, o, claimed, loops, longest)
+        values, meetings = _meetings(program, fused, must, o, claimed, newest, longest)
         end = meetings[-1]
         if not must[values[end]]:
             end = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
@@ -251,16 +280,15 @@ def _meetings(
     must: Sequence[bool],
     contraction: int,
     claimed: set[int],
-    loops: Sequence[int],
+    newest: Sequence[int],
     longest: int,
 ) -> tuple[list[int], list[int]]:
     """The values that follow a contraction, and the numbers of those in which all before them come together.
 
-    What needs something else that a loop after it has to make first does not follow it: the contraction would have to
+    What needs something else that a kernel after it has to make first does not follow it: the contraction would have to
     wait, and to keep its operands for as long.
     """
     op = program.ops[contraction]
-    following_loop = loops[k] if (k := bisect_right(loops, contraction)) < len(loops) else len(program.ops)
     values = [op.results[0]]
     meetings = [0]
     waiting = sorted(program.users[values[0]])
@@ -269,7 +297,7 @@ def _meetings(
         u = waiting.pop(0)
         if not fused[u] or u in claimed or program.ops[u].region != op.region:
             break
-        if any(program.values[v].op >= following_loop for v in program.ops[u].operands if v not in values):
+        if any(newest[v] > contraction for v in program.ops[u].operands if v not in values):
             break
         included.add(u)
         values.append(program.ops[u].results[0])
@@ -280,7 +308,17 @@ def _meetings(
     return values, meetings
 
 
-def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> list[int]:
+def _newest(program: Program, fused: Sequence[bool]) -> list[int]:
+    """For each value the last op, of those that are not computed inside others, that has to run before it is there."""
+    newest = [-1] * len(program.values)
+    for o, op in enumerate(program.ops):
+        before = max((newest[v] for v in op.operands), default=-1) if fused[o] else o
+        for v in op.results:
+            newest[v] = -1 if program.free[v] else before
+    return newest
+
+
+def _positions(program: Program, fused: Sequence[bool], stored: Sequence[bool], root: Sequence[int]) -> list[int]:
     """Each op in its place, but what leads to the results alone right after its operands.
 
     What writes over a donated argument waits until the argument has been read.
@@ -300,6 +338,8 @@ def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> 
     for o, r in enumerate(root):
         if r in tail and o not in tail:  # a product that an update at the end takes in runs in its own place
             at[o] = o
+    _run_when_ready(program, root, tail, at)
+    read = _last_read(program, stored, tail, at)
     for o in sorted(tail):
         op = program.ops[o]
         ready = 0
@@ -309,9 +349,48 @@ def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> 
                 ready = max(ready, done(program, at, maker))
         over = program.donations.get(op.results[0])
         if over is not None:
-            ready = max([ready, *(done(program, at, u) for u in program.users[over] if u not in tail)])
+            ready = max([ready, *(read[u] for u in program.users[over])])
         at[o] = ready
     return at
+
+
+def _last_read(program: Program, stored: Sequence[bool], tail: set[int], at: Sequence[int]) -> list[int]:
+    """The last position at which each op reads its operands; one whose result is not stored, where that is used.
+
+    What is in the tail has no position yet, and does not count.
+    """
+    read = [-1] * len(program.ops)
+    for o in range(len(program.ops) - 1, -1, -1):
+        if o in tail:
+            continue
+        op = program.ops[o]
+        if len(op.results) == 1 and not stored[op.results[0]] and program.users[op.results[0]]:
+            read[o] = max(read[u] for u in program.users[op.results[0]])
+        else:
+            read[o] = done(program, at, o)
+    return read
+
+
+def _run_when_ready(program: Program, root: Sequence[int], tail: set[int], at: list[int]) -> None:
+    """Have each contraction run as soon as what it takes in is there, whatever stands between it and its last op."""
+    last: dict[int, int] = {}  # of a kernel with contractions the last of these, and then when it can run
+    members: dict[int, list[int]] = {}
+    for o, r in enumerate(root):
+        if r not in tail and program.ops[o].region == program.ops[r].region:
+            members.setdefault(r, []).append(o)
+            if program.ops[o].kind in CONTRACTIONS and program.ops[o].flops:
+                last[r] = o
+    for r in sorted(last):
+        if last[r] == r:
+            continue
+        ready = last[r]
+        for o in members[r]:
+            for v in program.ops[o].operands:
+                maker = program.values[v].op
+                if maker >= 0 and root[maker] != r and not program.free[v]:
+                    ready = max(ready, done(program, at, maker))
+        for o in members[r]:
+            at[o] = min(ready, r)
 
 
 def _moved_early(program: Program) -> Iterator[tuple[int, int]]:
