@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 import shardwright as sw
 from shardwright.compiler import of
+from shardwright.models import build
 from shardwright.price.buffers import find_buffers
 from shardwright.price.kernels import find_kernels
 from shardwright.price.layout import row_bytes, stored_bytes
@@ -411,7 +412,6 @@ class TestPeak:
         assert peak_mib(fn, w, x, donate=(0,)) < 4.5
 
     def test_copies_of_a_layer_leave_few_points(self):
-        from shardwright.models import build
         from shardwright.price import CostModel, Places
         from shardwright.request import MeshShape
         from shardwright.space.state import State
@@ -498,6 +498,31 @@ def test_a_cache_that_is_written_by_position_is_copied():
 
     assert len(relaid((8, 1, 64), 1)) == 1
     assert relaid((1, 16, 64), 0) == ()
+
+
+def test_a_cache_is_copied_where_its_order_in_the_loop_is_another():
+    """A decoding step: keys pass through elementwise ops before they are stored, values come straight of a product."""
+    fn, args, options = build("itx", preset="tiny")
+    program = sw.analyse(fn, *args, **options).program
+    keys, values = find_buffers(program, find_kernels(program, of("tpu"))).relaid
+    # Layers, batch, positions, heads, features.
+    assert keys.written == values.written == (0, 2, 3, 1, 4)
+    assert keys.read == values.read == (0, 1, 3, 2, 4)
+    assert keys.maker == -1
+    assert program.ops[values.maker].kind == "dot_general"
+    assert keys.is_copied((2, 8, 40, 8, 16), moved=False)
+    assert values.is_copied((2, 8, 40, 2, 16), moved=True)
+    assert not values.is_copied((2, 8, 40, 1, 16), moved=True)
+    assert values.is_copied((2, 8, 40, 1, 16), moved=False)
+    assert not values.is_copied((2, 1, 40, 1, 16), moved=False)  # one row to write: as it is read
+
+    def held(decisions: list[str]) -> float:
+        mesh, device = {"data": 3, "model": 8}, "tpu-v5e"
+        plan = sw.evaluate(fn, *args, mesh=mesh, device=device, decisions=decisions, **options)
+        copies = [k for k in plan.estimate.kernels if k.kind == "copy to another layout"]
+        return sum(k.times for k in copies) / 2
+
+    assert held(["data_parallel:data", "megatron:model"]) == 2
 
 
 def test_what_any_device_can_make_is_free():

@@ -104,11 +104,12 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
             entry = found[op.attributes.get("kernel", op.kind), op.source, bound, tensor]
             entry[0] += kernel.repeats
             entry[1] += seconds * kernel.repeats
-    for v in model.units.relaid:
-        c = model.classes.of_value[v]
-        entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
-        entry[0] += 2
-        entry[1] += model.units.relayout_seconds(c, view)
+    for relaid in model.units.relaid:
+        if seconds := model.units.relaid_work(relaid, view).seconds:
+            v = relaid.value
+            entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
+            entry[0] += 2
+            entry[1] += seconds
     for laid in model.units.laid:
         seconds, times = model.units.laid_work(laid, view).seconds, int(program.repeats[laid.op])
         if seconds:
@@ -188,6 +189,9 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
             what = "relaid copy" if buffer.form.copy else "value" if itself else "converted copy"
             if size or not buffer.form.copy:
                 add(program.name_of(buffer.value), what, size)
+    for relaid in model.units.relaid:
+        if relaid.start <= position <= relaid.end and (copy := model.units.relaid_work(relaid, view).copy_bytes):
+            add(program.name_of(relaid.value), "relaid copy", copy)
     for laid in model.units.laid:
         start, end = model.units.laid_span(laid) if laid.made >= 0 else (1, 0)
         if start <= position <= end and (copy := model.units.laid_work(laid, view).copy_bytes):

@@ -64,6 +64,9 @@ def make_timeline(model: CostModel, state: State) -> Timeline:
     spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for buffer in classes.buffers.temporary:
         spans[VALUES].append((buffer.start, buffer.end, model.buffer_bytes(buffer, view)))
+    for relaid in units.relaid:
+        if relaid.start >= 0:
+            spans[VALUES].append((relaid.start, relaid.end, int(units.relaid_work(relaid, view).copy_bytes)))
     for laid in units.laid:
         if laid.made >= 0:
             spans[VALUES].append((*units.laid_span(laid), int(units.laid_work(laid, view).copy_bytes)))

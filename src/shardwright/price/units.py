@@ -27,6 +27,7 @@ from shardwright.price.gathered import Laid, LaidWork, laid_work
 from shardwright.price.layout import stored_bytes
 from shardwright.price.prices import DevicePrices
 from shardwright.price.program_classes import Classes, Counts, Points, coverage
+from shardwright.price.relaid import Relaid
 from shardwright.price.transfers import COMPUTE, TO_DEVICE, TO_HOST, Seconds, Transfers, host_rate
 from shardwright.price.uneven import moved_padding
 from shardwright.space.state import Sharding, Subject, without
@@ -153,8 +154,8 @@ class Units:
         self.classes, self.points, self.tensors, self.ops = classes, points, tensors, ops
         self.kernels, self.on = kernels, on
         self.transfers = Transfers(classes.program)
-        self.relaid: tuple[int, ...] = classes.buffers.relaid if on.device.tile else ()
-        """Results of loops that are copied to another layout and back, on a device that has layouts."""
+        self.relaid: tuple[Relaid, ...] = classes.buffers.relaid if on.device.tile else ()
+        """Results of loops that may be copied to another layout and back, on a device that has layouts."""
         self.laid: tuple[Laid, ...] = classes.buffers.laid if on.device.tile else ()
         """What is laid out anew for gathers and scatters, on a device that has layouts."""
         self._uses = [ops.among([o for o, _ in use.uses]) for use in classes.use_classes.keys]
@@ -171,8 +172,9 @@ class Units:
             yield of_class[c], self._buffer(c, AS_IT_LIES, count * everywhere)
         for (c, form), column in self.points.columns.items():
             yield of_class[c], self._buffer(c, form, column)
-        for v in self.relaid:
-            yield of_class[classes.of_value[v]], self._relayout(classes.of_value[v])
+        for relaid in self.relaid:
+            made = of_op[classes.of_op[relaid.maker]] if relaid.maker >= 0 else frozenset()
+            yield of_class[classes.of_value[relaid.value]] | made, self._relayout(relaid)
         for laid in self.laid:
             yield of_op[classes.of_op[laid.op]], self._laid(laid)
         for k, kernel in enumerate(classes.kernel_classes.keys):
@@ -199,21 +201,34 @@ class Units:
 
     # Values that are laid out anew.
 
-    def _relayout(self, value_class: int) -> Unit:
-        """A loop's values of a class that are copied to another layout and back."""
+    def _relayout(self, relaid: Relaid) -> Unit:
+        """A loop's value that is copied to another layout and back."""
+        column = coverage(self.points.at, [relaid.start], [relaid.end]) if relaid.start >= 0 else None
 
-        def part(number: int) -> Part:
-            return Part(self._relayout_seconds(value_class, self.tensors.shardings[number]))
+        def part(key: tuple[Sharding, bool]) -> Part:
+            work = self._relaid_work(relaid, *key)
+            held = ((column, int(work.copy_bytes)),) if column is not None and work.copy_bytes else ()
+            return Part(work.seconds, 0.0, held) if work.seconds or held else NO_PART
 
-        return Unit(partial(self.tensors.number, value_class), Memo(part))
+        return Unit(partial(self._relaid_key, relaid), Memo(part))
 
-    def relayout_seconds(self, value_class: int, view: View) -> float:
-        """The seconds of copying a loop's values of a class to another layout and back."""
-        return self._relayout_seconds(value_class, self.tensors.sharding(value_class, view))
+    def relaid_work(self, relaid: Relaid, view: View) -> LaidWork:
+        """What copying a loop's value to another layout and back takes; nothing where it lies so anyway."""
+        return self._relaid_work(relaid, *self._relaid_key(relaid, view))
 
-    def _relayout_seconds(self, value_class: int, sharding: Sharding) -> float:
-        local = self.tensors.local_shape(value_class, sharding)
-        return relayout_seconds(local, self.tensors.bytes_in(value_class, sharding), self.on.device)
+    def _relaid_key(self, relaid: Relaid, view: View) -> tuple[Sharding, bool]:
+        """How such a value lies, and whether what is written to it comes out of a collective."""
+        maker = relaid.maker
+        moved = maker >= 0 and any(self.ops.price(self.classes.of_op[maker], view).assignment.after)
+        return self.tensors.sharding(self.classes.of_value[relaid.value], view), moved
+
+    def _relaid_work(self, relaid: Relaid, sharding: Sharding, moved: bool) -> LaidWork:
+        c = self.classes.of_value[relaid.value]
+        local = self.tensors.local_shape(c, sharding)
+        if not relaid.is_copied(local, moved=moved):
+            return LaidWork()
+        size = self.tensors.bytes_in(c, sharding)
+        return LaidWork(relayout_seconds(local, size, self.on.device), size if relaid.start >= 0 else 0.0)
 
     def _laid(self, laid: Laid) -> Unit:
         """A value that is laid out anew for a gather or a scatter."""
