@@ -101,6 +101,19 @@ class TestStored:
         # 1 MiB each: arguments and results, and half of one for what the products read.
         assert peak_mib(lambda *a: fn(None)(*a)[:2], *[f32(512, 512)] * 3) == 5.5
 
+    def test_a_scatter_of_one_entry_to_a_row_is_computed_inside(self):
+        def fn(labels_of_each):
+            def loss(x, w, labels):
+                y = jnp.sin(x @ w)
+                return jnp.sum(jnp.take_along_axis(y, labels, axis=-1)) + jnp.sum(y * y)
+
+            return stored(
+                jax.grad(loss), f32(64, 32), f32(32, 128), jax.ShapeDtypeStruct((64, labels_of_each), "int32")
+            )
+
+        assert "scatter" not in fn(1)
+        assert "scatter" in fn(2)
+
     def test_a_product_computes_its_operands_inside_on_a_tpu_but_not_on_a_gpu(self):
         def fn(x, w):
             return (x * 2) @ w
@@ -523,6 +536,20 @@ def test_a_cache_is_copied_where_its_order_in_the_loop_is_another():
         return sum(k.times for k in copies) / 2
 
     assert held(["data_parallel:data", "megatron:model"]) == 2
+
+
+def test_what_a_scattered_gradient_is_computed_from_is_kept():
+    """Of a loop's body with a product, its derivative, and more products that wait for one another after it."""
+    sizes = {"width": 1024, "heads": 8, "kv_heads": 8, "hidden": 4096, "vocabulary": 1024, "sequence": 256}
+    fn, args, options = build("gpt", layers=2, batch=64, **sizes)
+
+    def kept(decisions: list[str]) -> int:
+        plan = sw.evaluate(fn, *args, mesh={"data": 8}, device="tpu-v5e", decisions=decisions, **options)
+        units, view = plan.costs.units, plan.costs.view(plan.partitioned.state.lists)
+        return sum(units.kept_late(u, view) is not None for u in range(len(plan.costs.classes.use_classes.keys)))
+
+    assert kept(["data_parallel:data"]) == 0
+    assert kept(["fsdp:data"]) > 0
 
 
 def test_what_any_device_can_make_is_free():

@@ -202,6 +202,11 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
                 start, end = model.units.use_span(m, which)
                 if start <= position <= end:
                     add(program.name_of(classes.uses[m][0]), "resharded copy", model.bytes_in(use.value, want))
+        if late := model.units.kept_late(u, view):
+            for m in classes.use_classes.members[u]:
+                span = model.units.late_span(m, late.which)
+                if span and span[0] <= position <= span[1]:
+                    add(program.name_of(classes.uses[m][0]), "kept for its gradient", late.bytes)
     kind = int(model.points.kinds[point])
     extra = model.kernels.of(kind, view).unmoved_bytes if kind >= 0 else 0.0  # a program may have nothing to run
     if extra:

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from functools import reduce
 
 from shardwright.compiler import Compiler
-from shardwright.compiler.fusing import COPIED_SLICES, EPILOGUES, NARROW, OPERANDS_INSIDE, RECOMPUTED, Recomputing
+from shardwright.compiler.fusing import (
+    COPIED_SLICES,
+    EPILOGUES,
+    NARROW,
+    ONE_HOT,
+    OPERANDS_INSIDE,
+    RECOMPUTED,
+    Recomputing,
+)
 from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, is_elementwise
@@ -37,7 +45,7 @@ class Kernels:
 def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     """Decide for every value whether it is stored, and for every op where it runs."""
     users, again = program.users, compiler[RECOMPUTED]
-    fused = _fused(program)
+    fused = _fused(program, one_hot=compiler[ONE_HOT])
     must = _must_be_stored(program, fused, compiler)
     inside, ends = _epilogues(program, fused, must, compiler[EPILOGUES])
     together = _come_together(program, must, ends)
@@ -107,7 +115,7 @@ def _narrow(program: Program, fused: Sequence[bool], stored: Sequence[bool]) -> 
             read[v] = None if not found and program.users[v] else found == {True}
         else:
             read[v] = False
-    makers = CONTRACTIONS | {"reduce"}
+    makers = CONTRACTIONS | {"gather", "reduce"}
     return frozenset(
         v
         for v, value in enumerate(program.values)
@@ -115,14 +123,29 @@ def _narrow(program: Program, fused: Sequence[bool], stored: Sequence[bool]) -> 
     )
 
 
-def _fused(program: Program) -> list[bool]:
+def _is_one_hot(program: Program, op: Op) -> bool:
+    """Whether a scatter writes no more than one entry into each row of a table of zeros."""
+    if op.kind != "scatter" or len(op.operands) != 3 or not program.free[op.operands[0]]:
+        return False
+    table, _, written = (program.values[v].shape for v in op.operands)
+    chosen = [d for d, dim in enumerate(op.rule.operands[0]) if not dim or dim[0] not in _factors(op, 2)]
+    return len(chosen) == 1 and math.prod(written) * table[chosen[0]] == math.prod(table)
+
+
+def _factors(op: Op, operand: int) -> set[int]:
+    return {f for dim in op.rule.operands[operand] for f in dim}
+
+
+def _fused(program: Program, *, one_hot: bool) -> list[bool]:
     """The ops that are computed inside others: elementwise ones, and those that only move elements around."""
     known: dict[int, bool] = {}
     for op in program.ops:
         if op.signature not in known:
             scales = op.kind in PRODUCTS and not op.flops
             known[op.signature] = op.kind in MOVES_DATA or scales or (bool(op.operands) and is_elementwise(program, op))
-    return [known[op.signature] and op.kind not in ALONE for op in program.ops]
+    return [
+        (known[op.signature] and op.kind not in ALONE) or (one_hot and _is_one_hot(program, op)) for op in program.ops
+    ]
 
 
 def _must_be_stored(program: Program, fused: Sequence[bool], compiler: Compiler) -> list[bool]:

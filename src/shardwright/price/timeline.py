@@ -74,6 +74,9 @@ def make_timeline(model: CostModel, state: State) -> Timeline:
         for want, (_, which) in units.wanted(u, view).items():
             each = int(model.bytes_in(use.value, want))
             spans[COPIES] += [(*units.use_span(m, which), each) for m in classes.use_classes.members[u]]
+        if late := units.kept_late(u, view):
+            found = [units.late_span(m, late.which) for m in classes.use_classes.members[u]]
+            spans[VALUES] += [(*span, late.bytes) for span in found if span]
     held = model.held_bytes(state)
     unreduced = np.zeros(len(positions), np.int64)
     for k, members in enumerate(classes.kernel_classes.members):

@@ -9,6 +9,8 @@ met. Parts of states that differ often come to the same parts of units, so the s
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwright._memo import Memo, Numbers
+from shardwright.compiler.storing import LATE_SUMS
+from shardwright.ir.kinds import CONTRACTIONS, SAME_ENTRIES
 from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.price.buffers import AS_IT_LIES, Form
 from shardwright.price.class_prices import KernelWork, KernelWorks, OpPrice, OpPrices, Seen, Tensors, View
@@ -36,6 +40,13 @@ Rows = Counts
 """Bytes at each point of the program."""
 Wanted = dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]]
 """The shardings that a value has to be brought to: by which moves, and for which of its uses."""
+
+
+class Late(NamedTuple):
+    """A value that is kept for some of its uses, by number, longer than the program's order asks for."""
+
+    which: tuple[int, ...]
+    bytes: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -159,6 +170,29 @@ class Units:
         self.laid: tuple[Laid, ...] = classes.buffers.laid if on.device.tile else ()
         """What is laid out anew for gathers and scatters, on a device that has layouts."""
         self._uses = [ops.among([o for o, _ in use.uses]) for use in classes.use_classes.keys]
+        late = on.device.compiler[LATE_SUMS]
+        self._gradients = [self._gradient_uses(u) if late else () for u in range(len(classes.use_classes.keys))]
+        self._last_products = self._find_last_products() if late else {}
+        self._barriers: dict[int, list[int]] = defaultdict(list)
+        for o, op in enumerate(classes.program.ops):
+            if op.kind == "optimization_barrier":
+                self._barriers[op.region].append(o)
+
+    def _gradient_uses(self, use_class: int) -> tuple[int, ...]:
+        """Which uses of the values of a class are products that no other product waits for."""
+        program = self.classes.program
+        uses = self.classes.uses[self.classes.use_classes.members[use_class][0]][1]
+        found = [(k, program.ops[o]) for k, (o, _) in enumerate(uses)]
+        return tuple([k for k, op in found if op.kind in CONTRACTIONS and not program.awaited[op.results[0]]])
+
+    def _find_last_products(self) -> dict[int, int]:
+        """Where in each region the last product runs that another one waits for."""
+        program, at = self.classes.program, self.classes.kernels.at
+        last: dict[int, int] = {}
+        for o, op in enumerate(program.ops):
+            if op.kind in CONTRACTIONS and program.awaited[op.results[0]]:
+                last[op.region] = max(last.get(op.region, 0), at[o])
+        return defaultdict(lambda: -1, last)
 
     def all(self) -> Iterator[tuple[Iterable[Subject], Unit]]:
         """Every unit, with the groups of a state that it sees."""
@@ -316,11 +350,19 @@ class Units:
 
         columns = Memo(column)
 
+        def late_column(which: tuple[int, ...]) -> Counts:
+            spans = [span for m in members if (span := self.late_span(m, which))]
+            return coverage(self.points.at, *zip(*spans, strict=True)) if spans else np.zeros(len(self.points.at), int)
+
+        late_columns = Memo(late_column)
+
         def part(prices: tuple[OpPrice, ...]) -> Part:
             comm, held = 0.0, []
             for want, (moves, which) in self._wanted(use_class, prices).items():
                 comm += self.moves_seconds(moves)
                 held.append((columns[which], int(self.tensors.bytes_in(use.value, want))))
+            if (late := self._kept_late(use_class, prices)) is not None:
+                held.append((late_columns[late.which], late.bytes))
             return Part(0.0, comm * count, tuple(held)) if held else NO_PART
 
         return Unit(partial(self.ops.prices, self._uses[use_class]), Memo(part))
@@ -339,6 +381,39 @@ class Units:
                 want = a.operands[operand]
                 found[want] = (found[want][0], (*found[want][1], k)) if want in found else (moves, (k,))
         return found
+
+    def kept_late(self, use_class: int, view: View) -> Late | None:
+        """For which of its uses a value is kept until the end of its region, and its bytes then; None for none."""
+        return self._kept_late(use_class, self.ops.prices(self._uses[use_class], view))
+
+    def _kept_late(self, use_class: int, prices: tuple[OpPrice, ...]) -> Late | None:
+        which = tuple([k for k in self._gradients[use_class] if prices[k].assignment.loop_seconds])
+        if not which:
+            return None
+        use = self.classes.use_classes.keys[use_class]
+        size = self.tensors.bytes_in(use.value, prices[which[0]].assignment.operands[use.uses[which[0]][1]])
+        return Late(which, int(size * (0.5 if self.classes.values.keys[use.value].dtype == "f32" else 1.0)))
+
+    def late_span(self, member: int, which: tuple[int, ...]) -> tuple[int, int] | None:
+        """The positions for which a value is kept longer than the program's order asks for; None for none."""
+        program, kernels = self.classes.program, self.classes.kernels
+        v, uses = self.classes.uses[member]
+        if self._is_computed_inside(v):
+            start = min(kernels.at[o] for o, _ in uses)
+        else:
+            start = max(kernels.last[u] for u in program.users[v]) + 1
+        region = program.ops[uses[which[0]][0]].region
+        barriers = self._barriers[region]
+        following = bisect_left(barriers, start)
+        end = min(self._last_products[region], *barriers[following : following + 1], start + len(program.ops))
+        return (start, end) if start <= end else None
+
+    def _is_computed_inside(self, v: int) -> bool:
+        """Whether a value is computed in the kernels that read it, and not only read there in another form."""
+        program, stored = self.classes.program, self.classes.kernels.stored
+        while not stored[v] and (o := program.values[v].op) >= 0 and program.ops[o].kind in SAME_ENTRIES:
+            v = program.ops[o].operands[0]
+        return not stored[v]
 
     def use_span(self, member: int, which: tuple[int, ...]) -> tuple[int, int]:
         """The positions from and up to which a value is there for these of its uses."""
