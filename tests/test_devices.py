@@ -82,7 +82,8 @@ def test_an_a100_leaves_what_jax_does_not_take():
 
 
 def test_peak_of_types_without_a_figure():
-    assert V5E.flops("f32") == 0.68 * V5E.flops("bf16")  # converted on the way
+    assert 0.9 < V5E.flops("f32") / V5E.flops("bf16") <= 1  # one pass of bf16, by calibration
+    assert V4.flops("f32") == 0.82 * V4.flops("bf16")  # converted on the way
     assert V5E.flops("bf16") == V5E.flops("f16") == V5E.flops("f8E4M3FN") == 197e12
     assert V5E.flops("i8") == V5E.flops("ui8") == V5E.flops("i4") == 394e12
     assert V7.flops("f8E5M2") == 2 * V7.flops("bf16")

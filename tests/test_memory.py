@@ -15,6 +15,7 @@ from shardwright.models import build
 from shardwright.price.buffers import find_buffers
 from shardwright.price.kernels import find_kernels
 from shardwright.price.layout import row_bytes, stored_bytes
+from shardwright.price.rounded import kept_rounded
 from shardwright.price.shortcuts import with_shortcuts
 
 MIB = 2**20
@@ -77,29 +78,6 @@ class TestStored:
         kernels = find_kernels(program, of("tpu"))
         at = {op.kind: kernels.at[o] for o, op in enumerate(program.ops) if op.kind in ("dot_general", "scatter")}
         assert at["dot_general"] < at["scatter"]
-
-    def test_what_products_alone_read_is_stored_in_half_the_bytes(self):
-        def fn(precision):
-            def inner(x, v, w):
-                y = jnp.sin(x)  # two products and a sum
-                return jnp.matmul(y, v, precision=precision), jnp.matmul(y, w, precision=precision), jnp.sum(y, 0)
-
-            return inner
-
-        def narrow(fn: Callable[..., Any], platform: str = "tpu") -> list[str]:
-            program = sw.analyse(fn, *[f32(64, 64)] * 3).program
-            return [program.ops[program.values[v].op].kind for v in find_kernels(program, of(platform)).narrow]
-
-        assert narrow(fn(None)) == ["sine"]
-        assert narrow(fn("highest")) == narrow(fn(None), "gpu") == []
-
-        def read_again(x, v, w):
-            y = jnp.sin(x)
-            return y @ v, y @ w, jnp.sort(y)
-
-        assert narrow(read_again) == []
-        # 1 MiB each: arguments and results, and half of one for what the products read.
-        assert peak_mib(lambda *a: fn(None)(*a)[:2], *[f32(512, 512)] * 3) == 5.5
 
     def test_a_scatter_of_one_entry_to_a_row_is_computed_inside(self):
         def fn(labels_of_each):
@@ -243,7 +221,7 @@ class TestShortcuts:
 
             return jax.grad(loss)(x)
 
-        # Weights, x, sixteen residuals and one more value, which a product alone reads, of 1 MiB each.
+        # Weights, x, sixteen residuals, all of 1 MiB, and one more value, which only a product reads, of half of it.
         args = f32(2048, 128), f32(16, 128, 128)
         assert peak_mib(scanned, *args) == peak_mib(written, *args) == 1 + 1 + 16 + 0.5
 
@@ -281,16 +259,16 @@ class TestPeak:
             return jnp.sin(x @ w) @ w
 
         args = (f32(512, 512), f32(512, 512))
-        assert peak_mib(fn, *args) == 3 + 0.5
-        assert peak_mib(fn, *args, decisions=[("x", "x[0]")]) == 1 + (2 + 0.5) * 0.5
+        assert peak_mib(fn, *args) == 3.5  # the sine is kept in bf16
+        assert peak_mib(fn, *args, decisions=[("x", "x[0]")]) == 1 + 2.5 * 0.5
 
     def test_a_gathered_weight_is_there_from_its_first_use_to_its_last(self):
         def fn(x, w):
             return jnp.sin(jnp.sin(x @ w) @ w)
 
-        # x, the result and, as a product reads it, the value between in parts of 1/2, the weight so and once whole.
+        # x and the values in parts of 1/2, the weight in a part of 1/2 and once whole; what products read in bf16.
         found = peak_mib(fn, f32(4096, 512), f32(512, 512), decisions=[("x", "x[0]"), ("x", "w[0]")])
-        assert found == 2.5 * 4 + 0.5 + 1
+        assert found == 2.5 * 4 + 0.5 + 1 * 0.5
 
     def test_a_loop_keeps_one_copy_of_what_it_carries(self):
         def fn(x, ws):
@@ -555,3 +533,56 @@ def test_what_a_scattered_gradient_is_computed_from_is_kept():
 def test_what_any_device_can_make_is_free():
     program = sw.analyse(lambda x: x + jnp.zeros((4, 8)) + jnp.arange(8.0) * 2, f32(4, 8)).program
     assert {op.kind for op in program.ops if not program.free[op.results[0]]} == {"add"}
+
+
+class TestRounded:
+    """Values of f32 that only products read, which a TPU's compiler keeps in bf16."""
+
+    def kept(self, fn: Callable[..., Any], *args: Any, platform: str = "tpu") -> list[str]:
+        program = sw.analyse(fn, *args, platform="cpu").program
+        found = kept_rounded(program, of(platform))
+        return [op.kind for op in program.ops if any(found[v] for v in op.results)]
+
+    def test_what_only_products_read_is_kept_rounded(self):
+        w = f32(64, 64)
+        assert self.kept(lambda x, w: jnp.tanh(jnp.tanh(x @ w) @ w) @ w, w, w) == ["tanh", "tanh"]
+        assert self.kept(lambda x, w: jnp.pad(jnp.tanh(x)[1:], ((0, 1), (0, 0))).T @ w, w, w)[:1] == ["tanh"]
+
+    def test_what_others_read_too_is_not(self):
+        def fn(x, w):
+            h = jnp.tanh(x)
+            return h @ w + h
+
+        assert self.kept(fn, f32(64, 64), f32(64, 64)) == []
+        assert self.kept(lambda x, w: (jnp.tanh(x), jnp.tanh(x) @ w)[0], f32(64, 64), f32(64, 64)) == []
+
+    def test_nor_what_a_precise_product_reads(self):
+        def precise(x, w):
+            return jnp.matmul(jnp.tanh(x), w, precision="highest")
+
+        assert self.kept(precise, f32(64, 64), f32(64, 64)) == []
+
+    def test_what_a_product_makes_is_and_sums_of_it_do_not_count(self):
+        def returned(x, w):
+            h = x @ w
+            return h, h @ w
+
+        assert self.kept(lambda x, w: (x @ w) @ w, f32(64, 64), f32(64, 64)) == ["dot_general"]
+        assert self.kept(returned, f32(64, 64), f32(64, 64)) == []
+
+        def with_sum(x, w):
+            h = jnp.tanh(x)
+            return h @ w, jnp.sum(h, 0)
+
+        assert self.kept(with_sum, f32(64, 64), f32(64, 64)) == ["tanh"]
+        assert self.kept(lambda x, w: (jnp.sum(jnp.tanh(x)), x @ w), f32(64, 64), f32(64, 64)) == []
+
+    def test_only_on_tpus(self):
+        assert self.kept(lambda x, w: jnp.tanh(x) @ w, f32(64, 64), f32(64, 64), platform="gpu") == []
+
+    def test_it_takes_half_the_bytes(self):
+        def fn(x, w):
+            return jnp.sum(jnp.tanh(jnp.tanh(x @ w) @ w) @ w)
+
+        # 1 MiB of each of two arguments and of the last product; the second tanh has half of it.
+        assert round(peak_mib(fn, f32(512, 512), f32(512, 512)), 3) == 3.5

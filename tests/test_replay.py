@@ -63,8 +63,9 @@ def price(found):
     return tuple("xy"[a] for a in groups.axes), 0.0 if found.opposite else found.bytes
 
 
-def replayed(text, host_bytes_per_second=0.0):
-    return replay(parse_hlo(text), Prices(lambda cost: float(cost.cycles), price, host_bytes_per_second))
+def replayed(text, host_bytes_per_second=0.0, memory_bytes_per_second=0.0):
+    rates = host_bytes_per_second, memory_bytes_per_second
+    return replay(parse_hlo(text), Prices(lambda cost: float(cost.cycles), price, *rates))
 
 
 def loop(*parts, turns):
@@ -233,6 +234,24 @@ def test_a_collective_of_a_wrapped_computation_is_started_and_ended():
     assert (found.replayed_seconds, found.exposed_seconds, found.comm_seconds) == (40, 10, 40)
 
 
+def test_copies_to_the_chip_take_the_memorys_time():
+    lines = [
+        "  %w = f32[4]{0} parameter(1)",
+        "  %c = (f32[4]{0:S(1)}, f32[4]{0}, u32[]{:S(2)}) copy-start(%w)",
+        "  %s = ((f32[4]{0}), f32[2]{0:S(1)}, s32[]{:S(2)}) slice-start(%w), slice={[0:2]}",
+        compute("a", 10),
+        "  %cd = f32[4]{0:S(1)} copy-done(%c)",
+        "  %sd = f32[2]{0:S(1)} slice-done(%s)",
+        compute("b", 7),
+    ]
+    found = replayed(program(*lines), memory_bytes_per_second=1.0)
+    # 16 bytes and then 8 on one clock: 10 of the 24 seconds are hidden, and the wait is the program's own work.
+    assert (found.kernel_seconds, found.compute_seconds, found.exposed_seconds) == (17, 31, 0)
+    assert found.replayed_seconds == 31 and found.comm_seconds == 0
+    inside = [line.replace("S(1)", "S(3)") for line in lines]
+    assert replayed(program(*inside), memory_bytes_per_second=1.0).replayed_seconds == 17
+
+
 def test_moves_of_the_host_have_links_of_their_own_each_way():
     text = program(
         start("g", 40),
@@ -258,9 +277,9 @@ def test_the_verdicts_figures_are_those_of_the_replay():
     text = program(start("g", 4 * 2**20), compute("a", 1500), done("g"), at_once("s", 2**20, Y))
     found = program_figures(parse_hlo(text), {"x": 2, "y": 2}, parse_target("tpu:v5e:2x2"))
     early, late = found["collectives"]
-    assert found["serial_seconds"] == found["step_seconds"] == found["compute_seconds"] + found["comm_seconds"]
-    assert found["replayed_seconds"] == pytest.approx(early.seconds + late.seconds)
-    assert found["exposed_seconds"] == pytest.approx(found["replayed_seconds"] - found["compute_seconds"])
+    assert found["serial_seconds"] == found["compute_seconds"] + found["comm_seconds"]
+    assert found["step_seconds"] == pytest.approx(early.seconds + late.seconds)
+    assert found["exposed_seconds"] == pytest.approx(found["step_seconds"] - found["compute_seconds"])
     assert early.hidden_seconds == pytest.approx(found["compute_seconds"])
     assert late.hidden_seconds == pytest.approx(0, abs=1e-12)
     assert early.behind[0][0] == "m.py:1" and late.exposed_seconds == pytest.approx(late.seconds)
@@ -268,5 +287,5 @@ def test_the_verdicts_figures_are_those_of_the_replay():
 
 def test_where_there_are_no_cycles_nothing_is_replayed():
     found = program_figures(parse_hlo(program(at_once("s", 80))), {"x": 2, "y": 2}, parse_target("gpu:a100-80:4"))
-    assert "replayed_seconds" not in found
+    assert "exposed_seconds" not in found and found["step_seconds"] is None
     assert found["collectives"][0].hidden_seconds is None and found["collectives"][0].exposed_seconds is None

@@ -121,7 +121,8 @@ def test_a_device_computes_63_columns_and_gathers_504(columns):
     assignment = columns.partitioned.assignments[first]
     assert program.ops[first].rule.sizes[assignment.factors[0]] == 501
     seconds = matrix_seconds(program.ops[first], "f32", assignment.factors, columns.partitioned.mesh, device)
-    flops = 2 * 64 * 32 * 63 / efficiency(64, 63, 32, device.matrix_unit, device.kernel_costs.streamed_rows)
+    costs = device.kernel_costs
+    flops = 2 * 64 * 32 * 63 / efficiency(64, 63, 32, device.matrix_unit, costs.streamed_rows, costs.held_rows)
     assert seconds == pytest.approx(flops / device.flops("f32") / device.kernel_costs.matrix_efficiency)
     (gathered,) = columns.collectives
     assert (gathered.kind, gathered.op, gathered.where) == ("all-gather", second, "use")

@@ -14,10 +14,11 @@ from typing import Any
 from benchmarks.contenders.cases import Case
 from benchmarks.contenders.contender import Contender
 from benchmarks.contenders.environments import Environment, child_variables, compiler_build, prepare
-from benchmarks.contenders.rows import Row, Rows, row_key
+from benchmarks.contenders.rows import Row, Rows, fingerprint, row_key
 from benchmarks.contenders.xla_result import read_xla
 from shardwright._children import child_folder, run_child
 from shardwright.errors import CompilerMissingError
+from shardwright.verify.compiled_before import folder_of, recall, remember
 from shardwright.verify.messages import last_words
 
 _TPU = {
@@ -27,6 +28,7 @@ _TPU = {
     "TPU_MIN_LOG_LEVEL": "1",
     "TPU_STDERR_LOG_LEVEL": "1",
 }
+_OF_XLA = ("models", "benchmarks/contenders/xla_auto.py")
 FAILURES = ("crashed", "failed", "time out")
 
 Say = Callable[[str], None]
@@ -93,23 +95,27 @@ def attempt(case: Case, contender: Contender, python: Path, timeout: float) -> R
     script = Path(__file__).with_name(f"{contender.script}.py")
     # As a file, a script does not need the rest of this package, nor the versions that it needs.
     started = [str(script)] if contender.script == "xla_auto" else ["-m", f"benchmarks.contenders.{contender.script}"]
+    own = contender.script == "xla_auto"  # nothing of ours is in what it says
+    kept = folder_of([task, contender.environment.versions, fingerprint(_OF_XLA)]) if own else None
     with child_folder() as folder:
-        (folder / "task.json").write_text(json.dumps(task))
-        ended = run_child(
-            python,
-            [*started, str(folder)],
-            folder=folder,
-            environment=variables(python),
-            timeout_seconds=timeout,
-        )
-        log = ended.output + ended.complaints
-        if ended.code is None:
-            return {"status": "time out", "message": f"it did not end within {timeout:.0f} s"}
-        result = folder / "result.json"
-        if not result.exists():
-            return {"status": "crashed", "message": last_words(log, ended.code)}
-        found: Row = json.loads(result.read_text())
-        if contender.script == "xla_auto":
+        log = recall(kept, folder)
+        if log is None:
+            (folder / "task.json").write_text(json.dumps(task))
+            ended = run_child(
+                python,
+                [*started, str(folder)],
+                folder=folder,
+                environment=variables(python),
+                timeout_seconds=timeout,
+            )
+            log = ended.output + ended.complaints
+            if ended.code is None:
+                return {"status": "time out", "message": f"it did not end within {timeout:.0f} s"}
+            if not (folder / "result.json").exists():
+                return {"status": "crashed", "message": last_words(log, ended.code)}
+            remember(kept, folder, log)
+        found: Row = json.loads((folder / "result.json").read_text())
+        if own:
             text = folder / "hlo.txt.gz"
             hlo = gzip.decompress(text.read_bytes()).decode() if text.exists() else ""
             return read_xla(found, hlo, log, case)

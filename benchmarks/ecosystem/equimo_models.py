@@ -12,12 +12,19 @@ from equimo.models.vit import VisionTransformer
 from ecosystem.steps import KEY, Planned, array, cross_entropy, tokens
 
 
-def dino_giant() -> Planned:
+def dino_giant(layers: int = 40) -> Planned:
     """Classification with DINOv2's ViT-g/14 and AdamW, 128 pictures of 224 × 224."""
     optimizer = optax.adamw(1e-4)
     model = eqx.filter_eval_shape(
         lambda key: VisionTransformer(
-            img_size=224, in_channels=3, dim=1536, patch_size=14, num_heads=24, depths=[40], num_classes=1000, key=key
+            img_size=224,
+            in_channels=3,
+            dim=1536,
+            patch_size=14,
+            num_heads=24,
+            depths=[layers],
+            num_classes=1000,
+            key=key,
         ),
         KEY,
     )

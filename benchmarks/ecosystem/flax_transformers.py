@@ -21,10 +21,10 @@ def _model(kind: type, config: Any, input_shape: tuple[int, ...]) -> tuple[Any, 
     return model, jax.eval_shape(lambda key: model.init_weights(key, input_shape), KEY)
 
 
-def bert_large() -> Planned:
+def bert_large(layers: int = 24) -> Planned:
     """Masked language modelling with AdamW, batch 64 × 512."""
     config = transformers.BertConfig(
-        hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
+        hidden_size=1024, num_hidden_layers=layers, num_attention_heads=16, intermediate_size=4096
     )
     model, params = _model(transformers.FlaxBertForMaskedLM, config, (1, 512))
 
@@ -34,9 +34,9 @@ def bert_large() -> Planned:
     return training(loss, params, tokens(64, 512), tokens(64, 512), KEY)
 
 
-def gpt2_xl() -> Planned:
+def gpt2_xl(layers: int = 48) -> Planned:
     """Language modelling with AdamW, batch 16 × 1,024."""
-    config = transformers.GPT2Config(n_embd=1600, n_layer=48, n_head=25)
+    config = transformers.GPT2Config(n_embd=1600, n_layer=layers, n_head=25)
     model, params = _model(transformers.FlaxGPT2LMHeadModel, config, (1, 1024))
 
     def loss(params: Any, words: Any, key: Any) -> jax.Array:
@@ -102,10 +102,10 @@ def clip_large() -> Planned:
     return training(loss, params, tokens(1024, 77), array(1024, 3, 224, 224), KEY)
 
 
-def vit_huge() -> Planned:
+def vit_huge(layers: int = 32) -> Planned:
     """Classification with AdamW, 256 pictures of 224 × 224."""
     config = transformers.ViTConfig(
-        hidden_size=1280, num_hidden_layers=32, num_attention_heads=16, intermediate_size=5120, patch_size=14
+        hidden_size=1280, num_hidden_layers=layers, num_attention_heads=16, intermediate_size=5120, patch_size=14
     )
     config.num_labels = 1000
     model, params = _model(transformers.FlaxViTForImageClassification, config, (1, 224, 224, 3))
@@ -128,13 +128,13 @@ def llama_7b() -> Planned:
     return logits, (params, tokens(16, 2048)), {}
 
 
-def gemma_2b() -> Planned:
+def gemma_2b(layers: int = 18) -> Planned:
     """Language modelling of Gemma 2B with plain gradient descent, batch 16 × 2,048."""
     config = transformers.GemmaConfig(
         vocab_size=256_000,
         hidden_size=2048,
         intermediate_size=16384,
-        num_hidden_layers=18,
+        num_hidden_layers=layers,
         num_attention_heads=8,
         num_key_value_heads=1,
         head_dim=256,

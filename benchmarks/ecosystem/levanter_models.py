@@ -15,9 +15,9 @@ from levanter.models.llama import LlamaConfig, LlamaLMHeadModel
 from ecosystem.steps import KEY, Planned, cross_entropy, tokens
 
 
-def llama_7b() -> Planned:
+def llama_7b(layers: int = 32) -> Planned:
     """Training with AdamW in mixed precision, batch 32 × 2,048."""
-    config, optimizer = LlamaConfig(), optax.adamw(1e-4)
+    config, optimizer = LlamaConfig(num_layers=layers), optax.adamw(1e-4)
     batch = hax.Axis("batch", 32)
     model = eqx.filter_eval_shape(LlamaLMHeadModel.init, hax.Axis("vocab", 32000), config, key=KEY)
     opt_state = eqx.filter_eval_shape(lambda m: optimizer.init(eqx.filter(m, eqx.is_inexact_array)), model)

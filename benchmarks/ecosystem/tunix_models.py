@@ -15,15 +15,16 @@ from tunix.models.qwen3 import model as qwen3
 from ecosystem.steps import Planned, cross_entropy, tokens
 
 
-def llama_3_1b() -> Planned:
+def llama_3_1b(layers: int = 16) -> Planned:
     """Fine-tuning of Llama 3.2 1B with AdamW, batch 32 × 1,024."""
-    config = replace(llama3.ModelConfig.llama3p2_1b(), remat_config=llama3.RematConfig.BLOCK)
+    config = replace(llama3.ModelConfig.llama3p2_1b(), num_layers=layers, remat_config=llama3.RematConfig.BLOCK)
     return _fine_tuning(lambda: llama3.Llama3(config, rngs=nnx.Rngs(0)), 32, 1024)
 
 
-def qwen_3_8b() -> Planned:
+def qwen_3_8b(layers: int = 36) -> Planned:
     """Forward pass of Qwen 3 8B, batch 16 × 2,048."""
-    model = nnx.eval_shape(lambda: qwen3.Qwen3(qwen3.ModelConfig.qwen3_8b(), rngs=nnx.Rngs(0)))
+    config = replace(qwen3.ModelConfig.qwen3_8b(), num_layers=layers)
+    model = nnx.eval_shape(lambda: qwen3.Qwen3(config, rngs=nnx.Rngs(0)))
 
     def forward(model: Any, words: Any) -> Any:
         logits, _ = model(words, *_positions(*words.shape))

@@ -51,6 +51,12 @@ class Compared:
     fits: bool
     ours: bool = False
     exposed_transfer_seconds: float = 0.0
+    hidden_seconds: float = 0.0
+
+    @property
+    def exposed_comm_seconds(self) -> float:
+        """The seconds of communication that no compute hides."""
+        return self.comm_seconds - self.hidden_seconds
 
     @property
     def short_name(self) -> str:
@@ -83,6 +89,11 @@ class Comparison:
     def transfers(self) -> bool:
         """Whether moves between host and device take time in any of the rows."""
         return any(row.exposed_transfer_seconds for row in self.rows)
+
+    @property
+    def hides(self) -> bool:
+        """Whether compute hides communication in any of the rows."""
+        return any(row.hidden_seconds for row in self.rows)
 
     @property
     def ours(self) -> Compared:
@@ -241,6 +252,7 @@ def _row(name: str, cost: Cost, limit_bytes: int, ours: bool = False) -> Compare
         fits,
         ours,
         cost.exposed_transfer_seconds,
+        cost.hidden_seconds,
     )
 
 
@@ -260,7 +272,8 @@ def comparison_table(comparison: Comparison) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("strategy", overflow="fold")
     transfers = ["transfers"] * comparison.transfers
-    for name in ("memory", "step", "compute", "communication", *transfers, "× ours"):
+    hidden = ["hidden"] * comparison.hides
+    for name in ("memory", "step", "compute", "communication", *hidden, *transfers, "× ours"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in comparison.rows:
@@ -269,7 +282,8 @@ def comparison_table(comparison: Comparison) -> RenderableType:
             human_bytes(row.peak_bytes),
             human_seconds(row.step_seconds),
             human_seconds(row.compute_seconds),
-            human_seconds(row.comm_seconds),
+            human_seconds(row.exposed_comm_seconds),
+            *(human_seconds(row.hidden_seconds) for _ in hidden),
             *(human_seconds(row.exposed_transfer_seconds) for _ in transfers),
             f"{comparison.ratio(row):.2f}",
             "" if row.fits else "does not fit",

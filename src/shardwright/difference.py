@@ -165,10 +165,12 @@ def _figures(a: Plan, b: Plan) -> tuple[Figure, ...]:
         return Figure(name, unit, of(a), of(b))
 
     on_host = any(p.analysis.program.on_host for p in (a, b))
+    hides = any(p.estimate.hidden_seconds for p in (a, b))
     return (
         figure("step", SECONDS, lambda p: p.estimate.step_seconds),
         figure("compute", SECONDS, lambda p: p.estimate.compute_seconds),
         figure("communication", SECONDS, lambda p: p.estimate.comm_seconds),
+        *([figure("of it not hidden", SECONDS, lambda p: p.estimate.exposed_comm_seconds)] * hides),
         *([figure("transfers not hidden", SECONDS, lambda p: p.estimate.exposed_transfer_seconds)] * on_host),
         figure("peak", BYTES, lambda p: p.estimate.peak_bytes),
         *([figure("on the host", BYTES, lambda p: p.estimate.host_bytes)] * on_host),

@@ -171,6 +171,8 @@ def _row_dict(front: Front, plan: Plan) -> dict[str, Any]:
         "step_seconds": cost.step_seconds,
         "compute_seconds": cost.compute_seconds,
         "comm_seconds": cost.comm_seconds,
+        "hidden_seconds": cost.hidden_seconds,
+        "exposed_seconds": cost.exposed_seconds,
         "peak_bytes": int(cost.peak_bytes),
         **(
             {"host_bytes": cost.host_bytes, "exposed_transfer_seconds": cost.exposed_transfer_seconds}

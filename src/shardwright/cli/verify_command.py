@@ -81,7 +81,6 @@ _FIGURES = (
     "limit_bytes",
     "step_seconds",
     "serial_seconds",
-    "replayed_seconds",
     "exposed_seconds",
     "compute_seconds",
     "comm_seconds",

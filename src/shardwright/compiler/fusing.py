@@ -25,6 +25,14 @@ class Recomputing:
     longest_chain: int
 
 
+@dataclass(frozen=True)
+class Softmax:
+    """The longest rows of which a softmax is one kernel, and those that a product makes in a kernel with its own."""
+
+    longest_row: int
+    longest_product_row: int
+
+
 ELEMENTWISE = structural(
     "elementwise ops run inside the kernel that needs them",
     "So do broadcasts, conversions and slices. What a loop carries, a branch or the program returns, or an op uses "
@@ -79,7 +87,7 @@ SCALING = structural(
     ops=("dot", "dot_general"),
     evidence="BERT of transformers, v5e, libtpu of jax 0.10.2: a head's mask is multiplied, and is no matrix product.",
     tests=("test_memory.py::test_a_product_that_only_scales_is_a_multiplication",),
-    where=("price.kernels._fused",),
+    where=("price.kernels.find_fused",),
 )
 
 OPERANDS_INSIDE = Behaviour(
@@ -109,23 +117,6 @@ EPILOGUES = everywhere(
     where=("price.kernels._epilogues", "price.kernels._meetings"),
 )
 
-NARROW = Behaviour(
-    name="what products alone read is stored as they read it",
-    what="A product of 32-bit numbers at the default precision rounds its operands to bfloat16. A value that nothing "
-    "else reads, sums aside, which are taken in the kernel that makes it, is rounded there and stored so. Where "
-    "something else reads it too, it is stored as it is.",
-    effect=True,
-    otherwise=False,
-    platforms=TPU,
-    ops=("convolution", "dot", "dot_general"),
-    evidence="A vision transformer and a GPT in float32, two layers written out, v5e 2x4, libtpu of jax 0.10.2, buffer "
-    "by buffer at the peak: queries, keys, values and what attention gives are bf16[64,197,768], and gradients that "
-    "two products read bf16[64,197,3072]; what enters a GELU, which is read again by its derivative, is "
-    "f32[64,197,3072].",
-    tests=("test_memory.py::test_what_products_alone_read_is_stored_in_half_the_bytes",),
-    where=("price.kernels.find_kernels",),
-)
-
 ONE_HOT = Behaviour(
     name="a scatter of one entry to a row of zeros is a selection",
     what="The derivative of take_along_axis, as a loss by labels has it, writes one entry into each row of a table of "
@@ -139,6 +130,37 @@ ONE_HOT = Behaviour(
     "the rest of the derivative.",
     tests=("test_memory.py::test_a_scatter_of_one_entry_to_a_row_is_computed_inside",),
     where=("price.kernels.find_kernels",),
+)
+
+JOINED_REDUCTIONS = Behaviour(
+    name="reductions run in the kernel that makes what they read",
+    what="What a product makes is reduced in its own kernel, if all else that the reduction needs was there before, "
+    "and reductions that read the same value are one kernel. A softmax is one kernel where its rows are short enough; "
+    "where a product makes them, only up to the largest of each row, unless it stores them in a narrower type and they "
+    "are masked.",
+    effect=Softmax(longest_row=2048, longest_product_row=1024),
+    otherwise=None,
+    platforms=TPU,
+    ops=("reduce",),
+    evidence="Attention, softmax and layer norms compiled alone, v5e, libtpu of jax 0.10.2: scores and the largest of "
+    "each row are results of one fusion, in bf16 and f32, for 196 to 2,048 keys; of 1,024 masked keys in bf16 with a "
+    "softmax in f32 the exponentials and their sums are, and of 2,048 they are not. A softmax of f32[4,16,1024,1024] "
+    "is one fusion, one of f32[4096,4096] three. Sums of x and of x² over 512 x 32,768 take 303,760 cycles together, "
+    "and the sum of x² alone 302,992.",
+    tests=("test_calibration.py::test_reductions_run_with_what_makes_what_they_read",),
+    where=("price.kernels._joined",),
+)
+
+READ_AGAIN = Behaviour(
+    name="what is computed again is read again",
+    what="Each kernel that computes a value again reads what it is computed from.",
+    effect=True,
+    otherwise=False,
+    platforms=TPU,
+    evidence="A layer norm of bf16[4096,4096], v5e, libtpu of jax 0.10.2: 234,512, 235,280 and 304,336 cycles for the "
+    "mean, the variance and the result, each of which reads the argument.",
+    tests=("test_calibration.py::test_what_is_computed_again_is_read_again",),
+    where=("price.kernels.read_again",),
 )
 
 WIDENED = structural(
@@ -216,8 +238,9 @@ RECORDS = (
     SCALING,
     OPERANDS_INSIDE,
     EPILOGUES,
-    NARROW,
     ONE_HOT,
+    JOINED_REDUCTIONS,
+    READ_AGAIN,
     WIDENED,
     NO_WAITING,
     WHEN_READY,

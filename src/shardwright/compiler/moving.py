@@ -120,7 +120,7 @@ WHOLE_SLICES = Behaviour(
     name="sums over every device of a square or a cuboid are reduced whole",
     what="A sum over devices that becomes split along them is one fusion, all-reduce-scatter, which sends half of what "
     "an all-reduce does; but not where its group is every device of a square or a cuboid of chips. Products are not "
-    "meant: where there is enough work to hide it behind, they are loops that scatter their sums.",
+    "meant, which are loops that scatter their sums, unless they are many at once: those of experts, say.",
     effect=_SLICES,
     otherwise=_never,
     platforms=TPU,
@@ -128,9 +128,12 @@ WHOLE_SLICES = Behaviour(
     evidence="Final programs of libtpu 0.0.42 for f32[32768,512], summed from [32768,512,64] split along its last "
     "dimension. Whole, over all devices of v5e and v6e 4x4 and 8x8 (by one axis or two) and of v5p 2x2x2, 2x2x4, 2x4x4 "
     "and 4x4x4. Scattered, over all devices of v5e 2x2, 2x4 and 4x8, of v6e 2x4 and of v5p 2x2x1; and over some: 4 of "
-    "v5e 4x4, 8 of 4x4 and of 8x8, 16 of 16x16, 4 of v6e 4x4, 4 and 16 of v5p 4x4x4.",
+    "v5e 4x4, 8 of 4x4 and of 8x8, 16 of 16x16, 4 of v6e 4x4, 4 and 16 of v5p 4x4x4. A mixture of 16 experts under "
+    "FSDP on v5e 4x4: the gradients bf16[16,1024,4096] of both of their weights, products of 0.62 ms, are all-reduced "
+    "whole; those of all other weights, down to products of 10 µs, are loops.",
     tests=(
         "test_move_terms.py::test_sums_over_every_device_of_a_square_or_a_cuboid_are_reduced_whole",
+        "test_overlap.py::test_products_of_many_at_once_are_no_loops",
         "test_move_terms.py::test_a_sum_that_is_reduced_whole_costs_twice_what_scattering_it_does",
     ),
     where=("price.prices.DevicePrices.reduces_whole",),

@@ -107,4 +107,34 @@ LATE_SUMS = Behaviour(
     where=("price.units.Units.kept_late",),
 )
 
-RECORDS = (CARRIED, UPDATED_IN_PLACE, OVERWRITTEN, MADE_WHERE_NEEDED, RELAID, HOISTED, LATE_SUMS)
+KEPT_ROUNDED = Behaviour(
+    name="what only products read is kept rounded",
+    what="A value of f32 all of whose uses are matrix products that round their operands, or pieces and views of it "
+    "that are used so, is made and kept in bf16, be it a product's result itself. Sums of it do not count, which are "
+    "taken in the kernel that makes it. One that others read too is kept in f32, sometimes in both types.",
+    effect="bf16",
+    otherwise="",
+    platforms=TPU,
+    ops=("dot", "dot_general"),
+    evidence="libtpu of jax 0.10.2, v5e 2x2, f32[16384,4096] and weights f32[4096,4096]: of tanh(tanh(x @ u) @ v) @ w "
+    "both tanh are bf16 in the final text; in a step of gradient descent of gelu layers, whose derivatives read what "
+    "the products read, they are f32. v5e 4x4, an f32 decoder under FSDP: norms' results, gradients of logits and what "
+    "is padded of them, and gathered weights are bf16. v5e 2x2: of (x @ w) @ v, and of a product that two others read, "
+    "the first product's result is bf16[8192,4096]. v5e 2x4, a vision transformer and a GPT in f32, two layers written "
+    "out, buffer by buffer at the peak: queries, keys, values and what attention gives are bf16[64,197,768], gradients "
+    "that two products and a bias's sum read bf16[64,197,3072], rows that were gathered for a product "
+    "bf16[16384,1024]; what enters a GELU, which its derivative reads again, is f32[64,197,3072].",
+    tests=("test_memory.py::test_what_only_products_read_is_kept_rounded",),
+    where=("price.rounded.kept_rounded",),
+)
+
+RECORDS = (
+    KEPT_ROUNDED,
+    CARRIED,
+    UPDATED_IN_PLACE,
+    OVERWRITTEN,
+    MADE_WHERE_NEEDED,
+    RELAID,
+    HOISTED,
+    LATE_SUMS,
+)

@@ -15,6 +15,12 @@ from shardwright.errors import DeviceError
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 
+MAY_BE_ZERO = frozenset(
+    {"entry_slots", "read_slots", "pack_slots", "alone_slots", "held_rows", "product_slots", "sharpness"}
+    | {"prefetched_bytes", "cheap_slots", "expensive_slots", "reduce_slots"}
+)
+"""Costs of kernels that a device may have none of."""
+
 _F64_SLOWDOWN = 16
 """f64 without a figure of its own: between 2 (data-centre GPUs) and 64 (others); TPUs emulate it by f32."""
 
@@ -55,9 +61,10 @@ class Link:
 class KernelCosts:
     """What kernels take beyond the peaks of a device.
 
-    The figures were fitted to the cycles that the TPU compiler gives (libtpu of jax 0.10.2, v5e unless it says
-    otherwise). Every device has the same until it is measured itself. A *slot* is one lane's part of an instruction of
-    the vector unit: ``vector_ops_per_second`` of them go by in a second.
+    Those of devices that were calibrated are in ``devices/calibrated``, fitted to the cycles that the TPU compiler gives
+    for designed programs (``python -m benchmarks.calibrate``). The defaults, which every other device has, were fitted
+    by hand to programs for v5e. A *slot* is one lane's part of an instruction of the vector unit:
+    ``vector_ops_per_second`` of them go by in a second.
 
     Attributes:
         launch_seconds: Of every kernel: a fusion in a loop never has fewer than about 2,000 cycles.
@@ -74,6 +81,18 @@ class KernelCosts:
             a cycle on v5e, 287 on each core of v5p).
         relayout_slots: The same of a copy to another layout (222 on v5e, 287 on v5p).
         small_tile_slots: The same of a copy into tiles of 2 or 4 rows (84 on v5e, 106 on v5p).
+        entry_slots: For each entry that a kernel goes through, whatever it does with it: of a product those of its
+            result, of a reduction what it reads, of others what they give.
+        read_slots: For each byte that a kernel reads, other than a product's operands.
+        pack_slots: For each byte that a kernel writes of a type of fewer than four bytes.
+        alone_slots: For each entry of an op that is a kernel by itself, which the compiler tiles worse than a fusion.
+        held_rows: Holding another block of an operand in a matrix unit takes as long as this many rows that go through it.
+        product_slots: For each product of a batch of them, beyond its entries.
+        sharpness: How well the matrix unit, the vector unit and the memory work at the same time: the kernel of a
+            product takes the norm of that exponent of the three. 1 would be one after the other, and 0 stands for no
+            exponent: the longest alone counts.
+        prefetched_bytes: Operands of products up to this size are brought into fast memory beforehand, and their
+            reading is not counted.
 
     """
 
@@ -88,9 +107,21 @@ class KernelCosts:
     slice_slots: float = 14.0
     relayout_slots: float = 17.0
     small_tile_slots: float = 44.0
+    entry_slots: float = 0.0
+    read_slots: float = 0.0
+    pack_slots: float = 0.0
+    alone_slots: float = 0.0
+    held_rows: float = 0.0
+    product_slots: float = 0.0
+    sharpness: float = 0.0
+    prefetched_bytes: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_positive("kernel_costs", **vars(self))
+        may_be_zero = {name: cost for name, cost in vars(self).items() if name in MAY_BE_ZERO}
+        _check_positive("kernel_costs", or_zero=True, **may_be_zero)
+        _check_positive("kernel_costs", **{name: cost for name, cost in vars(self).items() if name not in MAY_BE_ZERO})
+        if 0 < self.sharpness < 1:
+            raise DeviceError(f"kernel_costs has sharpness={self.sharpness!r}; give a number from 1 on, or 0.")
 
 
 @dataclass(frozen=True)

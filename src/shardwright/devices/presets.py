@@ -9,8 +9,10 @@ The sources, by the names used below:
 - *data sheet*: NVIDIA's, for the SXM module; dense figures, where it prints those with sparsity they are halved.
 - *XLA*: openxla/xla, xla/backends/gpu/target_config/specs/*.txtpb: what CUDA reports on such a device.
 - *DGX*: NVIDIA's data sheets of the systems with eight of these GPUs: the memory of the host, an eighth of it each.
-- *fitted*: what kernels take beyond the peaks (``KernelCosts``), the same for all: fitted to the cycles that the libtpu
-  of jax 0.10.2 gives, most of them for v5e, and not measured on GPUs or CPUs.
+- *calibrated*: what kernels take beyond the peaks (``KernelCosts``), and the part of bf16's rate that products of f32
+  have, from ``calibrated/`` where it has a file of that device, written by ``python -m benchmarks.calibrate``. Others
+  have the defaults, fitted by hand to the cycles that the libtpu of jax 0.10.2 gives for v5e, and not measured on GPUs
+  or CPUs.
 - *NCCL*: nccl/src/graph/tuning.cc, `hwLat`, ring with LL128, the protocol of middle sizes, where latency matters.
 """
 
@@ -18,8 +20,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
+from shardwright.devices.calibration import calibration
 from shardwright.devices.device import Device, Link
 
 _GB = 1e9
@@ -321,4 +325,16 @@ def _host_memory_bytes() -> int:
         return 8 * _GIB
 
 
-PRESETS: Mapping[str, Device] = MappingProxyType({device.name: device for device in (*_TPUS, *_GPUS, cpu_device())})
+def _calibrated(device: Device) -> Device:
+    """A device with what its calibration says, if it has one."""
+    found = calibration(device.name)
+    if found is None:
+        return device
+    peak = device.flops_per_second["bf16"]
+    rates = {dtype: peak * part for dtype, part in found.rates.items()}
+    return replace(device, kernel_costs=found.kernel_costs, flops_per_second={**device.flops_per_second, **rates})
+
+
+PRESETS: Mapping[str, Device] = MappingProxyType(
+    {device.name: _calibrated(device) for device in (*_TPUS, *_GPUS, cpu_device())}
+)

@@ -89,6 +89,11 @@ class Explanation:
         return sum(c.seconds for c in self.collectives)
 
     @property
+    def hidden_seconds(self) -> float:
+        """Those of them that other work runs beside."""
+        return sum(c.hidden_seconds for c in self.collectives)
+
+    @property
     def compute_seconds(self) -> float:
         """Of the kernels, in each step."""
         return sum(k.seconds for k in self.kernels)

@@ -144,11 +144,16 @@ def _verdict(e: Explanation) -> Text:
 
 def _moves(moves: Sequence[Moved], *, of: bool) -> Table:
     total = human_seconds(sum(m.seconds for m in moves))
-    columns = (f"collectives, {total}", "axes", "tensor", *["of"] * of, "bytes", "times", "seconds", "at")
-    rows = Rows(*columns, numbers=range(3 + of, 6 + of))
+    hides = any(m.hidden_seconds for m in moves)
+    figured = ("bytes", "times", "seconds", *["hidden"] * hides)
+    rows = Rows(
+        *(f"collectives, {total}", "axes", "tensor", *["of"] * of, *figured, "at"),
+        numbers=range(3 + of, 6 + of + hides),
+    )
     for m in moves:
         owner = ["it" if m.of == ITSELF else m.of] * of
-        figures = (human_bytes(m.bytes), f"{m.times:,}", human_seconds(m.seconds))
+        hidden = [human_seconds(m.hidden_seconds)] * hides
+        figures = (human_bytes(m.bytes), f"{m.times:,}", human_seconds(m.seconds), *hidden)
         rows.add(m.kind, ", ".join(m.axes), m.tensor, *owner, *figures, place(m.source))
     return rows.done("smaller")
 
@@ -177,8 +182,10 @@ def _choices(choices: Sequence[Choice]) -> Iterator[RenderableType]:
 
 def _line(e: Explanation) -> Iterator[RenderableType]:
     compute, comm = human_seconds(e.compute_seconds), human_seconds(e.comm_seconds)
-    part = (e.compute_seconds + e.comm_seconds) / e.step_seconds if e.step_seconds else 0.0
+    taken = e.compute_seconds + e.comm_seconds - e.hidden_seconds
+    part = taken / e.step_seconds if e.step_seconds else 0.0
     title = f"{e.about}: {many(len(e.ops), 'kind')} of ops, {compute} of kernels + {comm} of collectives"
+    title += f" ({human_seconds(e.hidden_seconds)} of it hidden)" if e.hidden_seconds else ""
     yield Text(f"{title}, {part:.1%} of a step of {human_seconds(e.step_seconds)}", style="bold")
     if e.ops:
         yield Text()

@@ -23,7 +23,8 @@ class Moved:
     """Collectives of one kind, on one kind of tensor, at one source line.
 
     ``of`` is "itself" (an argument, or a cast or slice of it), "its update" (its gradient, on its way into it), or ""
-    where a line was asked about. ``bytes`` are those that each device sends in one of them; ``seconds`` are of all.
+    where a line was asked about. ``bytes`` are those that each device sends in one of them; ``seconds`` are of all,
+    ``hidden_seconds`` those of them that other work runs beside.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Moved:
     times: int
     seconds: float
     source: Source
+    hidden_seconds: float = 0.0
 
 
 def moved_by_argument(plan: Plan, arguments: Sequence[int]) -> tuple[Moved, ...]:
@@ -54,12 +56,13 @@ def _collected(plan: Plan, of: Callable[[Collective], str | None]) -> tuple[Move
         part = of(collective)
         if part is not None:
             key = (cost.kind, cost.axes, cost.tensor, part, cost.bytes, cost.source)
-            total = found.setdefault(key, [0, 0.0])
+            total = found.setdefault(key, [0, 0.0, 0.0])
             total[0] += cost.times
             total[1] += cost.seconds
+            total[2] += cost.hidden_seconds
     out = [
-        Moved(kind, axes, tensor, part, size, int(times), seconds, source)
-        for (kind, axes, tensor, part, size, source), (times, seconds) in found.items()
+        Moved(kind, axes, tensor, part, size, int(times), seconds, source, hidden)
+        for (kind, axes, tensor, part, size, source), (times, seconds, hidden) in found.items()
     ]
     return tuple(sorted(out, key=lambda m: -m.seconds))
 

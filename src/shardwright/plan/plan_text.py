@@ -16,7 +16,7 @@ from shardwright.plan.arguments import argument_bytes, shown_rows
 from shardwright.plan.facts import ARGUMENT, REGION, VALUE, own_lines
 from shardwright.plan.strategy_names import common_names
 from shardwright.plan.words import signed
-from shardwright.price.estimate import exposed_text, host_text, place
+from shardwright.price.estimate import host_text, place, waiting_text
 from shardwright.request.targets import target_of
 from shardwright.space import Decision, Whole
 
@@ -49,8 +49,7 @@ def headline(plan: Plan) -> str:
     estimate = plan.estimate
     return (
         f"{_fits(plan)}; step {human_seconds(estimate.step_seconds)} = "
-        f"{human_seconds(estimate.compute_seconds)} compute + {human_seconds(estimate.comm_seconds)} communication"
-        f"{exposed_text(estimate)}; "
+        f"{human_seconds(estimate.compute_seconds)} compute + {waiting_text(estimate)}; "
         f"{100 * estimate.peak_fraction:.0f}% of the devices' peak."
     )
 
@@ -235,24 +234,26 @@ def _arguments(plan: Plan) -> Table:
 
 def _collectives(plan: Plan) -> Table:
     """The costliest, those of one kind at one line together."""
-    found: dict[tuple[str, tuple[str, ...], float, str, str], list[float]] = defaultdict(lambda: [0, 0.0])
+    found: dict[tuple[str, tuple[str, ...], float, str, str], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for c in plan.estimate.collectives:
         entry = found[c.kind, c.axes, c.bytes, c.tensor, place(c.source)]
         entry[0] += c.times
         entry[1] += c.seconds
+        entry[2] += c.hidden_seconds
+    hides = bool(plan.estimate.hidden_seconds)
     ordered = sorted(found.items(), key=lambda item: -item[1][1])
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("collective", "axes", "bytes", "times", "seconds", "tensor", "at"):
-        right = name in ("bytes", "times", "seconds")
+    for name in ("collective", "axes", "bytes", "times", "seconds", *["hidden"] * hides, "tensor", "at"):
+        right = name in ("bytes", "times", "seconds", "hidden")
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "at", overflow="fold")
-    for (kind, axes, count, tensor, where), (times, seconds) in ordered[:_MOST_COLLECTIVES]:
-        shown = (human_bytes(count), f"{int(times):,}", human_seconds(seconds), tensor, where)
+    for (kind, axes, count, tensor, where), (times, *seconds) in ordered[:_MOST_COLLECTIVES]:
+        shown = (human_bytes(count), f"{int(times):,}", *map(human_seconds, seconds[: 1 + hides]), tensor, where)
         table.add_row(kind, ", ".join(axes), *shown)
     left = ordered[_MOST_COLLECTIVES:]
     if left:
-        times, seconds = (sum(found[k] for _, found in left) for k in (0, 1))
+        times, *seconds = (sum(found[k] for _, found in left) for k in (0, 1, 2))
         dim = Text("… and smaller", style="dim")
-        table.add_row(dim, "", "", f"{int(times):,}", human_seconds(seconds))
+        table.add_row(dim, "", "", f"{int(times):,}", *map(human_seconds, seconds[: 1 + hides]))
     return table
 
 

@@ -15,6 +15,7 @@ from dataclasses import fields
 from typing import Any
 
 from shardwright.devices import KernelCosts
+from shardwright.devices.device import MAY_BE_ZERO
 from shardwright.errors import MeshError, nearest
 from shardwright.request import mesh_shape
 from shardwright.request.mesh import MOST_AXES, MOST_DEVICES
@@ -176,8 +177,15 @@ LINK = record(
 )
 LATER = ("host_bytes_per_second", "host_memory_bytes", "kernel_costs")
 """Figures of a device that files of earlier releases do not have."""
-_COST = number(1e-12, 1e6)
-KERNEL_COSTS = record({each.name: _COST for each in fields(KernelCosts)})
+_COST, _COST_OR_0 = number(1e-12, 1e12), number(1e-12, 1e12, or_zero=True)
+LATER_COSTS = (
+    *("entry_slots", "read_slots", "pack_slots", "alone_slots", "held_rows", "product_slots", "sharpness"),
+    "prefetched_bytes",
+)
+"""Costs of kernels that files of earlier releases do not have."""
+KERNEL_COSTS = record(
+    {each.name: _COST_OR_0 if each.name in MAY_BE_ZERO else _COST for each in fields(KernelCosts)}, may_lack=LATER_COSTS
+)
 DEVICE = record(
     {
         "name": text(200),

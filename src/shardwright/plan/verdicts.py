@@ -9,8 +9,7 @@ from typing import Any
 from shardwright.ir.program import Source
 
 _ON_HOST = ("host_bytes", "transfer_seconds", "exposed_transfer_seconds")
-_REPLAYED = ("serial_seconds", "replayed_seconds", "exposed_seconds")
-_ESTIMATED = ("peak_bytes", "step_seconds", "compute_seconds", "comm_seconds", *_ON_HOST)
+_ESTIMATED = ("peak_bytes", "step_seconds", "compute_seconds", "comm_seconds", "exposed_seconds", *_ON_HOST)
 
 _NOTHING = 1e-9
 """Seconds, below which there is only rounding."""
@@ -103,11 +102,9 @@ class CompilerVerdict(Verdict):
         fits: Whether it fits into what a device may hold, the limit that was asked for; None where nobody said.
         peak_bytes: The most that one device holds at a time: arguments, results, temporaries.
         limit_bytes: What a device has.
-        step_seconds: ``compute_seconds``, ``comm_seconds`` and ``exposed_transfer_seconds`` one after the other; None
-            where one is not known.
-        serial_seconds: The same. ``step_seconds`` may come to be another, this one will not.
-        replayed_seconds: The compiled schedule replayed, with what is under way at the same time (TPU only).
+        step_seconds: The compiled schedule replayed, with what is under way at the same time (TPU only).
         exposed_seconds: What of it a device waits for collectives and for the host; the rest is compute.
+        serial_seconds: ``compute_seconds``, ``comm_seconds`` and ``exposed_transfer_seconds`` one after the other.
         compute_seconds: The compiler's own cycles (TPU only), and ``kernel_seconds``.
         kernel_seconds: Of the Pallas kernels in it, by the plan's estimate: the compiler has no cycles for them.
         comm_seconds: The compiled program's collectives on the device's links.
@@ -129,7 +126,6 @@ class CompilerVerdict(Verdict):
     limit_bytes: int | None = None
     step_seconds: float | None = None
     serial_seconds: float | None = None
-    replayed_seconds: float | None = None
     exposed_seconds: float | None = None
     compute_seconds: float | None = None
     kernel_seconds: float | None = None
@@ -149,7 +145,7 @@ class CompilerVerdict(Verdict):
     def of(cls, on: str, found: Mapping[str, Any], estimate: Any = None) -> CompilerVerdict:
         """From the figures of ``compile_exported``, and an object with the estimate's fields."""
         compiled = {
-            name: found.get(name) for name in ("fits", "limit_bytes", "compile_seconds", *_REPLAYED, *_ESTIMATED)
+            name: found.get(name) for name in ("fits", "limit_bytes", "compile_seconds", "serial_seconds", *_ESTIMATED)
         }
         estimated = {name: getattr(estimate, name, None) for name in _ESTIMATED} if estimate is not None else {}
         ratios = {name: _ratio(value, compiled[name]) for name, value in estimated.items()}
@@ -176,6 +172,7 @@ class CompilerVerdict(Verdict):
             ("peak_bytes", "memory", _gib),
             ("step_seconds", "step", _ms),
             ("compute_seconds", "compute", _ms),
+            ("exposed_seconds", "waiting", _ms),
             ("comm_seconds", "communication", _ms),
             ("host_bytes", "on the host", _gib),
             ("transfer_seconds", "transfers", _ms),
@@ -190,9 +187,8 @@ class CompilerVerdict(Verdict):
         lines += [f"  {label:<14}{value:>12}  {guess}  {ratio}".rstrip() for label, value, guess, ratio in rows]
         if self.kernel_seconds is not None:
             lines.append(f"  {'of it kernels':<14}{_ms(self.kernel_seconds):>12}  as estimated: there are no cycles")
-        if self.replayed_seconds is not None and self.exposed_seconds is not None:
-            waits = f"of it {_ms(self.exposed_seconds)} waiting"
-            lines.append(f"  {'replayed step':<14}{_ms(self.replayed_seconds):>12}  {waits}")
+        if self.serial_seconds is not None:
+            lines.append(f"  {'serial step':<14}{_ms(self.serial_seconds):>12}  if nothing ran beside anything else")
         lines += [
             f"  {kind:<20}{self.counts[kind]:>6} times{sent / 1e6:>12,.1f} MB from each device{self._hidden(kind)}"
             for kind, sent in sorted(self.bytes.items(), key=lambda item: -item[1])

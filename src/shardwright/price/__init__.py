@@ -24,12 +24,16 @@ follows from it:
 
 Minimise the seconds of a step (``cost_model.Cost.step_seconds``)::
 
-    step    = compute + comm + exposed
+    step    = compute + exposed
+    exposed = comm − hidden + Σ_places max(0, moves to the host and back − compute beside them)
     compute = Σ_k n_k · kernel(k)  +  Σ copies to another layout
     comm    = Σ_o n_o · Σ_results move(Y_o → X_v)  +  Σ_uses n · move(X_v → w)  +  Σ_borders n · move(X_v → X_u)
-    exposed = Σ_places max(0, moves to the host and back − compute beside them)
+    hidden  = Σ_slots n · min(gathers for it, slots beside them)  +  Σ_loops n · min(sums scattered in it, its product)
 
-- ``exposed`` is ``transfers.all_and_exposed``; a place is a loop's body, or the program around loops.
+- ``hidden`` is what the compiler moves while the device computes: a *slot* is a product and what follows it, and what
+  stands beside its gathers is told by ``overlap.Overlap``; products that are loops by
+  ``class_prices.beside_itself_seconds``.
+- Moves to the host and back are ``transfers.all_and_exposed``; a place is a loop's body, or the program around loops.
 - ``kernel(k)``: the launch, and the longest of matrix unit, vector unit and memory (``compute.kernel_seconds``), of
   the sum of its ops' work in ``Y_o``, each stored value read once (``class_prices.KernelWorks``).
 - Uses: a value is brought to each sharding ``w`` that some of its ops want, once for all of them in one loop body
@@ -54,9 +58,9 @@ its sum (``units.Family``), and a state is priced by the families whose entries 
 (``cost_model.CostModel.evaluate``).
 
 To read: ``shardings`` → ``collectives`` → ``ways`` → ``assign`` → ``partitioned`` say what a state means;
-``shortcuts``, ``kernels``, ``buffers``, ``layout``, ``gathered``, ``compute``, ``transfers`` what the compiler makes of
-a program and what that takes; ``program_classes`` → ``class_prices`` → ``units`` → ``cost_model`` add it up;
-``breakdown`` takes an ``estimate`` apart again for people, ``timeline`` its memory.
+``shortcuts``, ``kernels``, ``buffers``, ``layout``, ``gathered``, ``compute``, ``transfers``, ``overlap`` what the
+compiler makes of a program and what that takes; ``program_classes`` → ``class_prices`` → ``units`` → ``cost_model`` add
+it up; ``breakdown`` takes an ``estimate`` apart again for people, ``timeline`` its memory.
 """
 
 from shardwright.price.breakdown import make_estimate

@@ -22,7 +22,7 @@ from shardwright._memo import Memo
 from shardwright.ir.kinds import COLLECTIVES
 from shardwright.ir.move_terms import MoveTerms
 from shardwright.ir.program import Op
-from shardwright.price.collectives import Move, local_bytes, reduce_partial, reduced
+from shardwright.price.collectives import REDUCE_SCATTER, Move, local_bytes, reduce_partial, reduced
 from shardwright.price.uneven import moved_padding
 from shardwright.price.ways import (
     MOST_WAYS,
@@ -35,6 +35,7 @@ from shardwright.price.ways import (
     candidates,
     columns_of,
     combinations,
+    is_batched,
     make_way,
 )
 from shardwright.request import MeshShape
@@ -64,8 +65,8 @@ class Assignment(NamedTuple):
 
     ``operands`` and ``results`` are the shardings the op itself works with, ``before`` and ``after`` the moves that
     each operand and result needs, ``own`` those that the op itself is, as a ``psum`` is; ``after_seconds`` is what the
-    latter two take, and ``loop_seconds`` what making the op a loop that scatters its sums does. ``seconds`` is the
-    price it was chosen by.
+    latter two take, and ``loop_seconds`` what making the op a loop that scatters its sums does, ``looped_seconds`` the
+    part of the former that such a loop moves. ``seconds`` is the price it was chosen by.
     """
 
     factors: tuple[int, ...]
@@ -78,6 +79,7 @@ class Assignment(NamedTuple):
     loop_seconds: float
     seconds: float
     own: tuple[Move, ...] = ()
+    looped_seconds: float = 0.0
 
     def made(self, result: int, wanted: Sharding) -> Sharding:
         """How the op leaves a result, partial sums reduced, before it is brought to another sharding."""
@@ -154,7 +156,8 @@ class Assigner:
             sum(self.prices.move_seconds(move._replace(sharers=terms.sharers)) for move in way.own)
             for way in (ways if op.kind in COLLECTIVES else ())
         ]
-        found = Ways(ways, shapes, len(op.rule.sizes), terms, rounding, columns, own_seconds)
+        loops = terms.product and not is_batched(op.rule)
+        found = Ways(ways, shapes, len(op.rule.sizes), terms, rounding, columns, own_seconds, loops=loops)
         vectors = Memo(partial(_vector, self._moves, found, self._moved.setdefault((shape_class, terms), {})))
         return _Kind(found, Memo(partial(_weigh, self._moves, found, vectors)))
 
@@ -211,9 +214,12 @@ def _assignment(moves: _Moves, ways: Ways, seconds: _Vector, around: _Around, nu
     own = tuple([move._replace(sharers=ways.terms.sharers) for move in way.own])
     if own:
         after_seconds += ways.own_seconds[number]
-    loop_seconds = 0.0
-    if way.partial and ways.terms.product:
+    loop_seconds = looped_seconds = 0.0
+    if way.partial and ways.loops:
         loop_seconds = sum([moves.loop_seconds(ways, way, count + k, want) for k, want in enumerate(around[1])])
+        if all(is_scattered(way, k, want) for k, want in enumerate(around[1])):
+            scattered = [move for after in all_moves[count:] for move in after if move.kind == REDUCE_SCATTER]
+            looped_seconds = sum([moves.prices.move_seconds(move) for move in scattered])
     return Assignment(
         way.factors,
         way.operands,
@@ -225,6 +231,7 @@ def _assignment(moves: _Moves, ways: Ways, seconds: _Vector, around: _Around, nu
         loop_seconds,
         float(seconds[number]),
         own,
+        looped_seconds,
     )
 
 
@@ -245,7 +252,7 @@ class _Moves:
         change = (
             _before(sharding, way.operands[t], ways.rounding[t])
             if t < count
-            else self._after(way, ways.terms, t - count, sharding)
+            else self._after(ways, way, t - count, sharding)
         )
         if change.have == change.want and not change.partial:
             return 0.0
@@ -253,14 +260,13 @@ class _Moves:
         seconds = start + slope * self._size(ways, t, change)
         if t < count:
             return seconds * self.reluctance
-        return seconds + self.loop_seconds(ways, way, t, sharding) if ways.terms.product else seconds
+        return seconds + self.loop_seconds(ways, way, t, sharding) if ways.loops else seconds
 
     def loop_seconds(self, ways: Ways, way: Way, t: int, want: Sharding) -> float:
         """The seconds of making a product a loop, as is done if its partial sums are scattered along new dimensions."""
-        have = way.results[t - len(way.operands)]
-        onto = {axis for axes, wanted in zip(have, want, strict=True) if not axes for axis in wanted}
-        if not way.partial or not onto.issuperset(way.partial):
+        if not is_scattered(way, t - len(way.operands), want):
             return 0.0
+        have = way.results[t - len(way.operands)]
         whole, part = [1.0, 1.0], [1.0, 1.0]  # rows and columns of the result, and of what one turn of the loop makes
         for size, held, wanted, column in zip(ways.shapes[t], have, want, ways.columns, strict=True):
             whole[column] *= size / self.mesh.ways(held)
@@ -282,12 +288,13 @@ class _Moves:
             if have == want and not way.partial:
                 yield _NOTHING
             else:
-                change = self._after(way, ways.terms, k, want)
+                change = self._after(ways, way, k, want)
                 yield self._moves[self._size(ways, count + k, change), change]
 
-    def _after(self, way: Way, terms: MoveTerms, result: int, want: Sharding) -> _Change:
+    def _after(self, ways: Ways, way: Way, result: int, want: Sharding) -> _Change:
+        terms = ways.terms
         have, whole = way.results[result], terms.reduces_whole
-        if way.partial and not (whole or terms.product):
+        if way.partial and not (whole or ways.loops):
             wanted = {axis for axes in want for axis in axes}
             whole = self.prices.reduces_whole(tuple([axis for axis in way.partial if axis in wanted]))
         narrowing, addends = terms.narrowing[result], terms.addends
@@ -296,6 +303,12 @@ class _Moves:
     def _size(self, ways: Ways, t: int, change: _Change) -> float:
         """Bytes of a tensor that is moved, padded as it is before or after."""
         return ways.sizes[t] * moved_padding(ways.shapes[t], change.have, change.want, self.mesh)
+
+
+def is_scattered(way: Way, result: int, want: Sharding) -> bool:
+    """Whether the partial sums of a result are scattered along dimensions that lie along no axis yet."""
+    onto = {axis for axes, wanted in zip(way.results[result], want, strict=True) if not axes for axis in wanted}
+    return bool(way.partial) and onto.issuperset(way.partial)
 
 
 _NOTHING: tuple[tuple[Move, ...], float] = ((), 0.0)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from shardwright.devices import Device
 from shardwright.ir.kinds import CONSTRAINT, CONTRACTIONS, MANUAL
 from shardwright.ir.memory import moved_to, moves_between
 from shardwright.ir.program import Program, Source
-from shardwright.price.collectives import Move
+from shardwright.price.class_prices import beside_itself_seconds
+from shardwright.price.collectives import REDUCE_SCATTER, Move
 from shardwright.price.compute import Work, kernel_seconds
 from shardwright.price.cost_model import CostModel
 from shardwright.price.estimate import Alive, CollectiveCost, Estimate, KernelCost, TransferCost
@@ -28,7 +30,7 @@ def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) 
         comm_seconds=cost.comm_seconds,
         peak_bytes=cost.peak_bytes,
         argument_bytes=model.held_bytes(partitioned.state),
-        collectives=tuple(_priced(model, c, partitioned) for c in _counted(model, partitioned)),
+        collectives=_collectives(model, partitioned, cost.hidden_seconds),
         kernels=_kernels(model, partitioned),
         alive=_alive(model, partitioned),
         peak_fraction=_seconds_at_peak(model) / step / model.mesh.devices if step else 0.0,
@@ -38,6 +40,7 @@ def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) 
         exposed_transfer_seconds=cost.exposed_transfer_seconds,
         transfers=_transfers(model, partitioned),
         alive_on_host=_alive_on_host(model, partitioned),
+        hidden_seconds=cost.hidden_seconds,
     )
 
 
@@ -80,11 +83,35 @@ def _counted(model: CostModel, partitioned: Partitioned) -> Iterator[Collective]
         yield c
 
 
+def _collectives(model: CostModel, partitioned: Partitioned, hidden_seconds: float) -> tuple[CollectiveCost, ...]:
+    """Every collective; what is hidden of all is shared out by what runs beside each."""
+    parts = model.hidden_parts(partitioned.state.lists)
+    found = [(_priced(model, c, partitioned), c) for c in _counted(model, partitioned)]
+    hidden = [_hidden_part(model, c, partitioned, parts) * cost.seconds for cost, c in found]
+    scale = hidden_seconds / total if (total := sum(hidden)) else 0.0
+    shares = [min(seconds * scale, cost.seconds) for seconds, (cost, _) in zip(hidden, found, strict=True)]
+    return tuple(replace(cost, hidden_seconds=share) for (cost, _), share in zip(found, shares, strict=True))
+
+
 def _priced(model: CostModel, c: Collective, partitioned: Partitioned) -> CollectiveCost:
     axes = tuple(partitioned.mesh.names.index(a) for a in c.axes)
     seconds = model.prices.move_seconds(Move(c.kind, axes, c.bytes, c.sharers, c.scale, c.in_place)) * c.times
     tensor = str(partitioned.program.values[c.value])
     return CollectiveCost(c.kind, c.axes, c.bytes * c.scale, c.times, seconds, tensor, c.where, c.source)
+
+
+def _hidden_part(model: CostModel, c: Collective, partitioned: Partitioned, parts: Mapping[int, float]) -> float:
+    """How much of a collective runs beside other work, as a part of it; ``parts`` are those of slots."""
+    short, overlap, assignment = model.classes.program.ops[c.op], model.overlap, partitioned.assignments[c.op]
+    if c.where == "use" and overlap is not None and assignment is not None:
+        operand = partitioned.program.ops[c.op].operands.index(c.value)
+        if model.units.starts_early(assignment.before[operand]):
+            return overlap.hidden_part(parts, short.operands[operand], c.op)
+    looped = assignment.looped_seconds if assignment is not None and model.units.looped else 0.0
+    if c.where == "result" and c.kind == REDUCE_SCATTER and looped:
+        price = model.ops.price(model.classes.of_op[c.op], model.view(partitioned.state.lists))
+        return beside_itself_seconds(price) / looped
+    return 0.0
 
 
 def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ...]:
@@ -185,8 +212,7 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
     for buffer in classes.buffers.temporary:
         if buffer.start <= position <= buffer.end:
             size = model.buffer_bytes(buffer, view)
-            itself = buffer.form.scale == 1.0 or buffer.value in classes.kernels.narrow
-            what = "relaid copy" if buffer.form.copy else "value" if itself else "converted copy"
+            what = "relaid copy" if buffer.form.copy else "value" if buffer.form.scale == 1.0 else "converted copy"
             if size or not buffer.form.copy:
                 add(program.name_of(buffer.value), what, size)
     for relaid in model.units.relaid:
@@ -196,12 +222,12 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
         start, end = model.units.laid_span(laid) if laid.made >= 0 else (1, 0)
         if start <= position <= end and (copy := model.units.laid_work(laid, view).copy_bytes):
             add(program.name_of(laid.value), "relaid copy", copy)
-    for u, use in enumerate(classes.use_classes.keys):
+    for u in range(len(classes.use_classes.keys)):
         for want, (_, which) in model.units.wanted(u, view).items():
             for m in classes.use_classes.members[u]:
                 start, end = model.units.use_span(m, which)
                 if start <= position <= end:
-                    add(program.name_of(classes.uses[m][0]), "resharded copy", model.bytes_in(use.value, want))
+                    add(program.name_of(classes.uses[m][0]), "resharded copy", model.units.copy_bytes(u, want, which))
         if late := model.units.kept_late(u, view):
             for m in classes.use_classes.members[u]:
                 span = model.units.late_span(m, late.which)

@@ -137,7 +137,7 @@ class _Sharing:
                 v,
                 min(self.start[m] for m in found),
                 max(self.last_use[m] for m in found),
-                Form(0.5 if all(m in kernels.narrow for m in found if kernels.stored[m]) else 1.0, in_rows.get(v, ())),
+                Form(rows=in_rows.get(v, ())),
             )
             for v, found in members.items()
             if v not in self.arguments and v not in donated and v not in self.nowhere and kernels.stored[v]

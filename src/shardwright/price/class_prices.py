@@ -14,16 +14,20 @@ from functools import partial
 from typing import NamedTuple
 
 from shardwright._memo import Memo, Numbers
-from shardwright.devices import Device
+from shardwright.devices import Device, KernelCosts
+from shardwright.ir.kinds import CONTRACTIONS, MOVES_DATA, PRODUCTS
 from shardwright.ir.move_terms import MoveTerms
+from shardwright.ir.program import bits_of
 from shardwright.price.assign import Assigner, Assignment, OpProblem
 from shardwright.price.buffers import Form
 from shardwright.price.collectives import ALL_REDUCE
 from shardwright.price.compute import (
     Work,
+    entries,
     function_work,
     kernel_work,
     matrix_seconds,
+    product_work,
     traffic,
     vector_ops,
 )
@@ -38,6 +42,7 @@ Seen = tuple[int, ...]
 """What a set of groups sees of a state: for each axis the number of its part of the list."""
 
 _EVERY_GROUP = -1
+_WORD_BITS = 32
 
 
 class View(NamedTuple):
@@ -141,7 +146,8 @@ class Tensors:
         """The bytes of a buffer that holds one device's part of a value in some form."""
         if form.rows:
             local = self.local_shape(value_class, sharding)
-            in_rows = row_bytes(local, self.classes[value_class].dtype, self.tile, form.rows)
+            c = self.classes[value_class]
+            in_rows = row_bytes(local, c.kept_as or c.dtype, self.tile, form.rows)
             if in_rows or form.copy:
                 return in_rows * form.scale
         return self.bytes_in(value_class, sharding) * form.scale
@@ -163,20 +169,26 @@ def _local_shape(shape: tuple[int, ...], sharding: Sharding, mesh: MeshShape) ->
 
 
 def _local_bytes(c: ValueClass, mesh: MeshShape, tile: tuple[int, int] | None, sharding: Sharding) -> float:
-    return stored_bytes(_local_shape(c.shape, sharding, mesh), c.dtype, tile)
+    return stored_bytes(_local_shape(c.shape, sharding, mesh), c.kept_as or c.dtype, tile)
 
 
 class OpWork(NamedTuple):
-    """What an op asks of the units of a device: see ``compute``."""
+    """What an op asks of the units of a device: see ``compute``.
+
+    ``entries`` are those that a kernel goes through for it, padding included, and ``packed_bytes`` what it writes of
+    narrow types.
+    """
 
     matrix_seconds: float
     vector_ops: float
     reads: tuple[float, ...]
     writes: float
+    entries: float = 0.0
+    packed_bytes: float = 0.0
 
 
-WorkBySplit = dict[tuple[int, tuple[int, ...]], OpWork]
-"""The work of ops by their signature and into how many parts each of their factors is split."""
+WorkBySplit = dict[tuple[int, tuple[int, ...], tuple[str, ...]], OpWork]
+"""The work of ops by their signature, into how many parts each of their factors is split, and as what it is kept."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -216,11 +228,14 @@ class OpPrices:
         self.work = work
         self._sets = sets
         self._known: list[dict[Seen, OpPrice]] = [{} for _ in classes.ops.keys]
-        self._by_assignment: dict[tuple[int, int, bool], OpPrice] = {}
+        self._by_assignment: dict[tuple[int, int, bool, tuple[str, ...]], OpPrice] = {}
         self._on_host = [
             any(classes.values.keys[v].on_host for v in (*c.operands, *c.results)) for c in classes.ops.keys
         ]
         """Classes of ops that touch the host's memory: they move, slice or stack what lies there, beside all else."""
+        self._kept_as = [
+            tuple([classes.values.keys[v].kept_as for v in (*c.operands, *c.results)]) for c in classes.ops.keys
+        ]
         allowed: Numbers[Allowed] = Numbers()
         choices: dict[tuple[int, tuple[int, ...], Bounds], Choices] = {}
         runs: dict[tuple[int, MoveTerms, tuple[bool, ...]], _Runs] = {}
@@ -267,6 +282,7 @@ class OpPrices:
             c.signature,
             id(a),
             self._on_host[op_class],
+            self._kept_as[op_class],
         )  # the assigner keeps it, and gives the same one for the same
         known = self._by_assignment.get(key)
         if known is None:
@@ -286,7 +302,7 @@ class OpPrices:
                 parts[factor] *= self.mesh.sizes[axis]
         if self._on_host[op_class]:
             return OpWork(0.0, 0.0, (0.0,) * len(c.operands), 0.0)
-        key = (c.signature, tuple(parts))
+        key = (c.signature, tuple(parts), self._kept_as[op_class])
         known = self.work.get(key)  # models of other meshes know it, too
         if known is None:
             known = self.work[key] = self._op_work(op_class, a)
@@ -303,10 +319,18 @@ class OpPrices:
             busy = function_work(op, dtype, a.factors, self.mesh, self.device)
             return OpWork(*busy, *traffic(op, sizes_in, sizes_out))
         elements = tensors.most_elements(c.operands, a.operands), tensors.most_elements(c.results, a.results)
+        reads, writes = traffic(op, sizes_in, sizes_out)
+        bits_in, bits_out = ([bits_of(self.classes.values.keys[v].dtype) for v in of] for of in (c.operands, c.results))
+        most, slots = _entries(sizes_out, bits_out), vector_ops(op, *elements, self.device.kernel_costs)
+        if op.kind in PRODUCTS and op.flops:
+            most, slots = product_work(op, a.factors, self.mesh, self.device.tile, self.device.kernel_costs)
         return OpWork(
             matrix_seconds(op, dtype, a.factors, self.mesh, self.device) if op.flops else 0.0,
-            vector_ops(op, *elements, self.device.kernel_costs),
-            *traffic(op, sizes_in, sizes_out),
+            slots,
+            reads,
+            writes,
+            entries(op, _entries(sizes_in, bits_in), most),
+            writes if bits_out and max(bits_out) < _WORD_BITS else 0.0,
         )
 
     def _unmoved_bytes(self, op_class: int, assignment: Assignment) -> float:
@@ -338,20 +362,49 @@ def _assign(
 
 
 class KernelWork(NamedTuple):
-    """What a kernel asks of each unit of the device, once; seconds and memory of moving its results."""
+    """What a kernel asks of each unit of the device, once; seconds and memory of moving its results.
+
+    ``looped_seconds`` of the moves run beside the kernel's own products, which are loops that scatter their sums.
+    """
 
     work: Work
     comm_seconds: float
     unmoved_bytes: float
+    looped_seconds: float = 0.0
 
 
 class _KernelOp(NamedTuple):
-    """An op of a kernel: its class, its stored operands, whether it stores its result and copies for that."""
+    """An op of a kernel: its class, its stored operands, whether it stores its result and copies for that.
+
+    ``computes`` is false for an op that only moves entries, makes them, or converts them.
+    """
 
     op_class: int
     operands: tuple[tuple[int, int], ...]
     stores: bool
     copies: bool
+    computes: bool
+    converts: bool
+    contracts: bool
+    again: bool
+
+
+class _KernelOps(NamedTuple):
+    """The ops of a kernel, in order; ``product`` is the number of its last contraction, or -1.
+
+    ``alone``: it is one op, or a sum in a wider type that the compiler makes one op of.
+    """
+
+    ops: tuple[_KernelOp, ...]
+    product: int
+    alone: bool
+
+    @classmethod
+    def of(cls, ops: Sequence[_KernelOp]) -> _KernelOps:
+        product = max((k for k, op in enumerate(ops) if op.contracts), default=-1)
+        computing, converting = sum(op.computes for op in ops), sum(op.converts for op in ops)
+        one = (computing == 1 and (not converting or ops[-1].converts)) or (computing, converting) == (0, 1)
+        return cls(tuple(ops), product, product < 0 and one)
 
 
 class KernelWorks:
@@ -361,8 +414,8 @@ class KernelWorks:
         self._ops = ops
         self._of_kernel = [_working_ops(classes, kernel) for kernel in classes.kernel_classes.keys]
         self._priced: list[PricedOps] = [ops.among([op.op_class for op in found]) for found in self._of_kernel]
-        slots = ops.device.kernel_costs.slice_slots
-        self._works = [Memo(partial(_kernel_work, found, slots)) for found in self._of_kernel]
+        costs = ops.device.kernel_costs
+        self._works = [Memo(partial(_kernel_work, _KernelOps.of(found), costs)) for found in self._of_kernel]
 
     def works(self, kernel_class: int) -> bool:
         """Whether kernels of a class have anything to do."""
@@ -375,29 +428,59 @@ class KernelWorks:
 
 def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
     found = []
-    for o, operands, results in zip(kernel.ops, kernel.operands, kernel.results, strict=True):
+    made = {n for numbers in kernel.results for n in numbers}
+    for k, (o, operands, results) in enumerate(zip(kernel.ops, kernel.operands, kernel.results, strict=True)):
         op = classes.op(o)
         if op.rule.tensors:
-            stored = tuple([(k, n) for k, n in enumerate(operands) if n >= 0])
-            found.append(_KernelOp(o, stored, max(results, default=-1) >= 0, op.kind == "dynamic_slice"))
+            stored = tuple([(a, n) for a, n in enumerate(operands) if n >= 0 and n not in made])
+            contracts = op.kind in CONTRACTIONS and op.flops > 0
+            copies, converts = op.kind == "dynamic_slice", op.kind == "convert"
+            computes = op.kind not in MOVES_DATA and not converts
+            stores, again = max(results, default=-1) >= 0, k < kernel.again
+            found.append(_KernelOp(o, stored, stores, copies, computes, converts, contracts, again))
     return found
 
 
-def _kernel_work(ops: list[_KernelOp], slice_slots: float, prices: tuple[OpPrice, ...]) -> KernelWork:
-    """The work of all ops of a kernel, each stored value read once."""
-    matrix = vector = written = comm = unmoved = 0.0
+def beside_itself_seconds(price: OpPrice) -> float:
+    """What an op that is a loop moves while it computes: see ``compiler.overlapping.LOOPED_BESIDE``."""
+    return min(price.assignment.looped_seconds, price.work.matrix_seconds - price.assignment.loop_seconds)
+
+
+def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, ...]) -> KernelWork:
+    """The work of all ops of a kernel, each stored value read once.
+
+    What a product's operands are computed from is read as they are; from the product on, reading takes the vector unit.
+    """
+    matrix = vector = written = packed = comm = unmoved = entries = looped = 0.0
+    operands: dict[int, float] = {}
     read: dict[int, float] = {}
-    for (_, operands, stores, copies), price in zip(ops, prices, strict=True):
+    for k, (op, price) in enumerate(zip(kernel.ops, prices, strict=True)):
         work = price.work
-        matrix += work.matrix_seconds
         vector += work.vector_ops
-        comm += price.assignment.after_seconds
-        unmoved += price.unmoved_bytes
-        for k, number in operands:
-            if work.reads[k] > read.get(number, 0.0):
-                read[number] = work.reads[k]
-        if stores:
+        if not op.again:
+            matrix += work.matrix_seconds
+            comm += price.assignment.after_seconds
+            unmoved += price.unmoved_bytes
+            if price.assignment.looped_seconds:
+                looped += beside_itself_seconds(price)
+        reads = operands if k <= kernel.product else read
+        for o, number in op.operands:
+            if work.reads[o] > reads.get(number, 0.0):
+                reads[number] = work.reads[o]
+        if work.entries > entries and (kernel.product < 0 or op.contracts):
+            entries = work.entries
+        if op.stores:
             written += work.writes
-            if copies:
-                vector += 2 * slice_slots * work.writes
-    return KernelWork(Work(matrix, vector, sum(read.values()) + written), comm, unmoved)
+            packed += work.packed_bytes
+            if op.copies:
+                vector += 2 * costs.slice_slots * work.writes
+    beside = sum([size for number, size in read.items() if number not in operands])
+    vector += costs.read_slots * beside + costs.pack_slots * packed
+    vector += (costs.entry_slots + costs.alone_slots if kernel.alone else costs.entry_slots) * entries
+    read_bytes = beside + sum([size for size in operands.values() if size > costs.prefetched_bytes])
+    return KernelWork(Work(matrix, vector, read_bytes + written), comm, unmoved, looped)
+
+
+def _entries(sizes: Sequence[float], bits: Sequence[int]) -> float:
+    """The entries of the largest of some tensors, padding included."""
+    return max([8 * size / n for size, n in zip(sizes, bits, strict=True) if n], default=0.0)

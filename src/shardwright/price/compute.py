@@ -1,7 +1,15 @@
 """Seconds of an op's own work on one device: matrix unit, vector unit, memory.
 
 A kernel takes as long as the slowest of the three, since they work at the same time (the roofline model: Williams,
-Waterman and Patterson, 2009). What else a kernel takes is in ``device.kernel_costs``.
+Waterman and Patterson, 2009), or somewhat longer where the device's figures say that they do so imperfectly. What else
+a kernel takes is in ``device.kernel_costs``. In symbols, for a kernel that goes through E entries, reads R bytes and
+writes P bytes of narrow types, with N vector instructions of its ops' own:
+
+    vector = entry_slots E + read_slots R + pack_slots P + N
+    seconds = launch + max(vector, memory)                                                         without a product
+    seconds = launch + (matrix^s + vector^s + memory^s)^(1/s),  R without the product's operands      with a product
+
+That is how the TPU compiler counts: entry by entry, tile by tile, what is computed on the way costing next to nothing.
 """
 
 from __future__ import annotations
@@ -51,10 +59,15 @@ class Work(NamedTuple):
 def kernel_seconds(work: Work, device: Device) -> float:
     """Seconds of a kernel."""
     costs = device.kernel_costs
-    part = costs.contraction_memory_efficiency if work.matrix_seconds else costs.memory_efficiency
+    matrix = work.matrix_seconds
+    part = costs.contraction_memory_efficiency if matrix else costs.memory_efficiency
     memory = work.memory_bytes / (device.memory_bytes_per_second * part)
     vector = work.vector_ops / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
-    return costs.launch_seconds + max(work.matrix_seconds, vector, memory)
+    longest = max(matrix, vector, memory)
+    if matrix and costs.sharpness:
+        s = costs.sharpness
+        longest *= ((matrix / longest) ** s + (vector / longest) ** s + (memory / longest) ** s) ** (1 / s)
+    return costs.launch_seconds + longest
 
 
 def relayout_seconds(local_shape: Sequence[int], size: float, device: Device) -> float:
@@ -82,7 +95,8 @@ def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, 
     rows, columns, depth = (
         math.prod(-(-op.rule.sizes[f] // ways.get(f, 1)) for f in found) for found in contraction_factors(op.rule)
     )
-    used = efficiency(rows, columns, depth, device.matrix_unit, device.kernel_costs.streamed_rows)
+    costs = device.kernel_costs
+    used = efficiency(rows, columns, depth, device.matrix_unit, costs.streamed_rows, costs.held_rows)
     seconds = flops / used / _matrix_rate(dtype, device)
     if op.kind == "ragged_dot":
         work = _ragged(op.rule, ways, device.compiler)
@@ -160,19 +174,42 @@ def contraction_factors(rule: Rule) -> tuple[list[int], list[int], list[int]]:
     return rows, columns, depth
 
 
-def efficiency(rows: int, columns: int, depth: int, unit: int, streamed_rows: int) -> float:
+def efficiency(rows: int, columns: int, depth: int, unit: int, streamed_rows: int, held_rows: float = 0.0) -> float:
     """The part of a matrix unit's work that is not padding.
 
     One operand is held in the unit, ``depth`` by ``columns`` or ``rows``, padded both ways; the other streams through
     it some rows at a time (Jouppi et al., "In-datacenter performance analysis of a tensor processing unit", 2017).
+    To hold another block takes as long as ``held_rows`` that stream.
     """
 
-    def part(size: int, multiple: int) -> float:
-        return size / padded(size, multiple) if size else 1.0
+    def part(size: int, multiple: int, beside: float = 0.0) -> float:
+        return size / (padded(size, multiple) + beside) if size else 1.0
 
-    held, streamed = part(columns, unit), part(rows, min(streamed_rows, unit))
-    other_held, other_streamed = part(rows, unit), part(columns, min(streamed_rows, unit))
-    return part(depth, unit) * max(held * streamed, other_held * other_streamed)
+    few = min(streamed_rows, unit)
+    as_rows = part(columns, unit) * part(rows, few, held_rows)
+    as_columns = part(rows, unit) * part(columns, few, held_rows)
+    return part(depth, unit) * max(as_rows, as_columns)
+
+
+def product_work(
+    op: Op, factors: Sequence[int], mesh: MeshShape, tile: tuple[int, int] | None, costs: KernelCosts
+) -> tuple[float, float]:
+    """The entries of a product's result on one device, and slots for each product where it is a batch of them.
+
+    Rows and columns are padded to tiles, either of them minor.
+    """
+    ways: dict[int, int] = {}
+    for axis, f in enumerate(factors):
+        if f >= 0:
+            ways[f] = ways.get(f, 1) * mesh.sizes[axis]
+    size = [-(-n // ways.get(f, 1)) for f, n in enumerate(op.rule.sizes)]
+    rows, columns, _ = (math.prod([size[f] for f in found]) for found in contraction_factors(op.rule))
+    total = math.prod([size[f] for dim in op.rule.results[0] for f in dim])
+    if tile is None or not total:
+        return float(total), 0.0
+    both = (padded(a, tile[0]) * padded(b, tile[1]) for a, b in ((rows, columns), (columns, rows)))
+    batch = total / (rows * columns)
+    return batch * min(both), costs.product_slots * batch if batch > 1 else 0.0
 
 
 def vector_ops(op: Op, elements_in: float, elements_out: float, costs: KernelCosts) -> float:
@@ -183,6 +220,16 @@ def vector_ops(op: Op, elements_in: float, elements_out: float, costs: KernelCos
         return costs.reduce_slots * elements_in
     expensive = op.kind in EXPENSIVE or op.kind == "divide"
     return (costs.expensive_slots if expensive else costs.cheap_slots) * elements_out
+
+
+def entries(op: Op, entries_in: float, entries_out: float) -> float:
+    """The entries that a kernel goes through for an op, given those of its largest operand and result.
+
+    None for what it has no kernel of its own for, and for ops whose seconds are counted by their bytes.
+    """
+    if op.regions or op.kind in _UNTOUCHED or op.kind in IN_PLACE or op.kind in READS_A_PART:
+        return 0.0
+    return max(entries_in, entries_out) if op.kind in REDUCING else entries_out
 
 
 def traffic(op: Op, operand_bytes: Sequence[float], result_bytes: Sequence[float]) -> tuple[tuple[float, ...], float]:

@@ -8,15 +8,17 @@ last one by a decision, one for each family that sees the decision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shardwright._memo import Numbers
+from shardwright.compiler.overlapping import STARTED_EARLY
 from shardwright.devices import Device
 from shardwright.price.assign import Assigner, Assignment
 from shardwright.price.buffers import Buffer
 from shardwright.price.class_prices import KernelWorks, OpPrices, Projections, Tensors, View, WorkBySplit
 from shardwright.price.collectives import Move
+from shardwright.price.overlap import Overlap
 from shardwright.price.partitioned import Partitioned, partition_program, partition_values
 from shardwright.price.prices import DevicePrices
 from shardwright.price.program_classes import Classes, Points, find_points
@@ -44,7 +46,8 @@ class Cost(NamedTuple):
 
     ``peak_bytes`` is the most that a device holds at any point, ``host_bytes`` the most that it keeps on its host, and
     ``host_over_bytes`` how much of that is too much. ``transfer_seconds`` are the seconds of moves between host and
-    device, and ``exposed_transfer_seconds`` those of them that compute does not hide.
+    device, and ``exposed_transfer_seconds`` those of them that compute does not hide; ``hidden_seconds`` are those of
+    the communication that it does.
     """
 
     compute_seconds: float
@@ -54,11 +57,17 @@ class Cost(NamedTuple):
     host_over_bytes: int = 0
     transfer_seconds: float = 0.0
     exposed_transfer_seconds: float = 0.0
+    hidden_seconds: float = 0.0
+
+    @property
+    def exposed_seconds(self) -> float:
+        """The seconds of communication and transfers that compute does not hide."""
+        return self.comm_seconds - self.hidden_seconds + self.exposed_transfer_seconds
 
     @property
     def step_seconds(self) -> float:
-        """The seconds of a step: compute, communication, and the transfers that compute does not hide."""
-        return self.compute_seconds + self.comm_seconds + self.exposed_transfer_seconds
+        """The seconds of a step: compute, and what of communication and transfers it does not hide."""
+        return self.compute_seconds + self.comm_seconds - self.hidden_seconds + self.exposed_transfer_seconds
 
     def over_bytes(self, limit_bytes: int) -> int:
         """Return the bytes beyond the limit of the device and beyond the memory of its host; 0 if both fit."""
@@ -98,6 +107,7 @@ class CostModel:
         self.assigner = assigner or Assigner(mesh, self.prices, as_they_lie=places.analysis.program.typed)
         # Into how many parts each factor is split says what is left to do, on any mesh of the same device.
         self._work: WorkBySplit = like._work if like is not None and like.device == device else {}
+        self.overlap: Overlap | None = like.overlap if like is not None else None
         self._make_units()
         self.priced_units = 0
         """How many prices of classes have been asked of families that had to look: what the time of evaluations goes
@@ -112,8 +122,13 @@ class CostModel:
         self.tensors = Tensors(classes.values.keys, value_sets, self.mesh, self.device.tile)
         self.ops = OpPrices(classes, op_sets, self.tensors, self.device, self.assigner, self._work)
         self.kernels = KernelWorks(classes, self.ops)
-        self.units = Units(classes, self.points, self.tensors, self.ops, self.kernels, self.prices)
-        self.families: list[Family] = find_families(self.units.all(), sets)
+        overlap = self.overlap
+        if overlap is None and self.device.compiler[STARTED_EARLY]:
+            overlap = self.overlap = Overlap(classes)
+        self.units = Units(classes, self.points, self.tensors, self.ops, self.kernels, self.prices, overlap)
+        points, lane_size = len(self.at), overlap.lane_size if overlap is not None else 0
+        self.families: list[Family] = find_families(self.units.all(), sets, points, lane_size)
+        self._sizes = points, points + lane_size
         self._projections = Projections(sets.things)
         self.uses_host = bool(classes.program.on_host)
         """Whether anything lies in the host's memory."""
@@ -123,7 +138,7 @@ class CostModel:
         self._kept_rows = 0
         self._view = self.view(((),) * len(self.mesh.sizes))
         self._parts = [family.add_up(self._view) for family in self.families]
-        self._rows = total_rows(self._parts, len(self.at))
+        self._sums = total_rows(self._parts, self._sizes[1])
 
     # The fast way.
 
@@ -131,7 +146,7 @@ class CostModel:
         """The cost of a state."""
         if state.lists != self._view.lists:
             self._move_to(state.lists)
-        return self._cost(self._parts, int(self._rows.max()))
+        return self._cost(self._parts, self._sums)
 
     def evaluate_shardings(self, shardings: Sequence[Sharding]) -> Cost:
         """The cost of any shardings, one for each class of values, whether or not a state leads to them.
@@ -143,20 +158,24 @@ class CostModel:
     def price(self, view: View) -> Cost:
         """The cost of a state, or of shardings, whatever was looked at before."""
         parts = [family.add_up(view) for family in self.families]
-        return self._cost(parts, int(total_rows(parts, len(self.at)).max(initial=0)))
+        return self._cost(parts, total_rows(parts, self._sizes[1]))
 
-    def _cost(self, parts: Sequence[FamilyPart], peak_bytes: int) -> Cost:
-        compute = comm = 0.0
+    def _cost(self, parts: Sequence[FamilyPart], sums: Rows) -> Cost:
+        compute = comm = hidden = 0.0
         for part in parts:
             compute += part.compute_seconds
             comm += part.comm_seconds
+            hidden += part.hidden_seconds
+        points = self._sizes[0]
+        peak_bytes = int(sums[:points].max(initial=0))
+        if comm and self.overlap is not None:
+            hidden = min(hidden + self.overlap.hidden_seconds(sums[points:]), comm)
         if not self.uses_host:
-            return Cost(compute, comm, peak_bytes)
+            return Cost(compute, comm, peak_bytes, hidden_seconds=hidden)
         host, limit = most_on_host(parts), self.device.host_memory_bytes
         over = max(host - limit, 0) if limit else 0
-        return Cost(
-            compute, comm, peak_bytes, host, over, *all_and_exposed(added_beside(parts), self.units.transfers.places)
-        )
+        transfers = all_and_exposed(added_beside(parts), self.units.transfers.places)
+        return Cost(compute, comm, peak_bytes, host, over, *transfers, hidden)
 
     @classmethod
     def of_shardings(cls, places: Places, mesh: MeshShape, device: Device, shardings: Sequence[Sharding]) -> Cost:
@@ -168,10 +187,16 @@ class CostModel:
         """Bytes at each point in a state."""
         if lists != self._view.lists:
             self._move_to(lists)
-        return self._rows.copy()
+        return self._sums[: self._sizes[0]].copy()
+
+    def hidden_parts(self, lists: Lists) -> Mapping[int, float]:
+        """For each slot of ``overlap`` how much of what is gathered for it is hidden, as a part of it."""
+        if lists != self._view.lists:
+            self._move_to(lists)
+        return self.overlap.hidden_parts(self._sums[self._sizes[0] :]) if self.overlap is not None else {}
 
     def _move_to(self, lists: Lists) -> None:
-        before, view, points = self._view.seen, self.view(lists), len(self.at)
+        before, view, size = self._view.seen, self.view(lists), self._sizes[1]
         for f, family in enumerate(self.families):
             seen = view.seen[family.number]
             if seen == before[family.number]:
@@ -180,13 +205,13 @@ class CostModel:
             if part is None:
                 part = family.known[seen] = family.add_up(view)
                 self.priced_units += len(family.units)
-                self._kept_rows += points
+                self._kept_rows += size
             old = self._parts[f]
             if part is not old:
                 if part.rows is not None:
-                    self._rows += part.rows
+                    self._sums += part.rows
                 if old.rows is not None:
-                    self._rows -= old.rows
+                    self._sums -= old.rows
                 self._parts[f] = part
         self._view = view
         if self._kept_rows + self._projections.remembered > _MOST_KEPT_ROWS:

@@ -19,7 +19,7 @@ from shardwright.ir.program import Program, Source
 
 _COSTLIEST = 10
 _SHOWN = 10
-_NUMBERS = ("size", "tensors", "bytes", "times", "seconds", "arguments", "on each device")
+_NUMBERS = ("size", "tensors", "bytes", "times", "seconds", "hidden", "arguments", "on each device")
 _IN_LOOPS = 0.5
 
 
@@ -28,7 +28,7 @@ class CollectiveCost:
     """A collective and what it takes: the ``bytes`` that each device sends in one run, and the ``seconds`` of all runs.
 
     It runs so many ``times``. The bytes take into account what the compiler is known to do, such as rounding a tensor
-    before it is moved.
+    before it is moved. ``hidden_seconds`` of the seconds other work runs beside; for the rest the device waits.
     """
 
     kind: str
@@ -39,11 +39,17 @@ class CollectiveCost:
     tensor: str
     where: str
     source: Source
+    hidden_seconds: float = 0.0
 
     @property
     def total_bytes(self) -> float:
         """Bytes that each device sends over the whole run."""
         return self.bytes * self.times
+
+    @property
+    def exposed_seconds(self) -> float:
+        """The seconds of all runs that the device waits."""
+        return self.seconds - self.hidden_seconds
 
 
 @dataclass(frozen=True)
@@ -117,11 +123,23 @@ class Estimate:
     """The seconds of those that no compute hides: they are part of the step."""
     transfers: tuple[TransferCost, ...] = ()
     alive_on_host: tuple[Alive, ...] = ()
+    hidden_seconds: float = 0.0
+    """The seconds of communication that other work runs beside."""
+
+    @property
+    def exposed_comm_seconds(self) -> float:
+        """The seconds of communication that no compute hides."""
+        return self.comm_seconds - self.hidden_seconds
+
+    @property
+    def exposed_seconds(self) -> float:
+        """The seconds of communication and transfers that no compute hides: what the device waits."""
+        return self.exposed_comm_seconds + self.exposed_transfer_seconds
 
     @property
     def step_seconds(self) -> float:
-        """The seconds of a step: compute, communication, and the transfers that compute does not hide."""
-        return self.compute_seconds + self.comm_seconds + self.exposed_transfer_seconds
+        """The seconds of a step: compute, and what of communication and transfers it does not hide."""
+        return self.compute_seconds + self.exposed_seconds
 
     @property
     def fits(self) -> bool:
@@ -166,15 +184,17 @@ def headline(estimate: Estimate) -> str:
     return (
         f"{fits}: {human_bytes(estimate.peak_bytes)} of {human_bytes(estimate.limit_bytes)} on each device; "
         f"step {human_seconds(estimate.step_seconds)} = {human_seconds(estimate.compute_seconds)} compute + "
-        f"{human_seconds(estimate.comm_seconds)} communication{exposed_text(estimate)}; "
+        f"{waiting_text(estimate)}; "
         f"{100 * estimate.peak_fraction:.0f}% of the devices' peak"
     )
 
 
-def exposed_text(estimate: Estimate) -> str:
-    """What is left of transfers, as the last part of a step; nothing where there is none."""
-    seconds = estimate.exposed_transfer_seconds
-    return f" + {human_seconds(seconds)} transfers" if seconds else ""
+def waiting_text(estimate: Estimate) -> str:
+    """What a step waits for: communication, with how much more of it is hidden, and what is left of transfers."""
+    hidden = f" ({human_seconds(estimate.hidden_seconds)} more hidden)" if estimate.hidden_seconds else ""
+    transfers = estimate.exposed_transfer_seconds
+    text = f"{human_seconds(estimate.exposed_comm_seconds)} communication{hidden}"
+    return f"{text} + {human_seconds(transfers)} transfers" if transfers else text
 
 
 def host_text(estimate: Estimate) -> str:
@@ -209,7 +229,8 @@ def estimate_table(estimate: Estimate) -> RenderableType:
         kernels.add_row(k.kind, k.tensor, f"{k.times:,}", human_seconds(k.seconds), k.bound, place(k.source))
     parts.append(kernels)
     if estimate.collectives:
-        moves = table("costliest collectives", "axes", "tensor", "bytes", "times", "seconds", "at")
+        hides = bool(estimate.hidden_seconds)
+        moves = table("costliest collectives", "axes", "tensor", "bytes", "times", "seconds", *["hidden"] * hides, "at")
         for c in estimate.costliest_collectives:
             moves.add_row(
                 c.kind,
@@ -218,6 +239,7 @@ def estimate_table(estimate: Estimate) -> RenderableType:
                 human_bytes(c.bytes),
                 f"{c.times:,}",
                 human_seconds(c.seconds),
+                *[human_seconds(c.hidden_seconds)] * hides,
                 place(c.source),
             )
         parts += [Text(), moves]

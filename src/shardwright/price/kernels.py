@@ -7,23 +7,27 @@ order it runs the rest, is told by the records of ``compiler/fusing.py``; here a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 
 from shardwright.compiler import Compiler
 from shardwright.compiler.fusing import (
     COPIED_SLICES,
     EPILOGUES,
-    NARROW,
+    JOINED_REDUCTIONS,
     ONE_HOT,
     OPERANDS_INSIDE,
     RECOMPUTED,
     Recomputing,
+    Softmax,
 )
 from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, is_elementwise
+
+_REPEATED = 8
+"""A value that repeats another at least so often is made of it where it is needed."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +35,23 @@ class Kernels:
     """``stored[v]``: a value is in memory. ``root[o]``: the op in whose kernel an op is run.
 
     ``at[o]``: the position in program order at which it is run, ``last[o]`` the last one. An op that several kernels
-    compute again has more than one; its cost counts in the first. ``narrow`` are stored values of 32 bits that lie in
-    memory with 16, as products read them.
+    compute again has more than one; its cost counts in the first. ``joined[r]``: the root of the kernel that the one of
+    root ``r`` is run with, as one that stores the results of both. ``fused[o]``: an op is computed inside others if it
+    can be.
     """
 
     stored: Sequence[bool]
     root: Sequence[int]
     at: Sequence[int]
     last: Sequence[int]
-    narrow: frozenset[int] = frozenset()
+    fused: Sequence[bool]
+    joined: Mapping[int, int] = field(default_factory=dict)
 
 
 def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     """Decide for every value whether it is stored, and for every op where it runs."""
     users, again = program.users, compiler[RECOMPUTED]
-    fused = _fused(program, one_hot=compiler[ONE_HOT])
+    fused = find_fused(program, compiler)
     must = _must_be_stored(program, fused, compiler)
     inside, ends = _epilogues(program, fused, must, compiler[EPILOGUES])
     together = _come_together(program, must, ends)
@@ -92,35 +98,141 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
         results = program.ops[o].results
         if len(results) == 1 and not stored[results[0]] and users[results[0]]:
             at[o], last[o] = at[root[o]], max(last[u] for u in users[results[0]])
-    return Kernels(stored, root, at, last, _narrow(program, fused, stored) if compiler[NARROW] else frozenset())
+    softmax = compiler[JOINED_REDUCTIONS]
+    joined = _joined(program, stored, root, softmax) if softmax else {}
+    return Kernels(stored, root, at, last, fused, joined)
 
 
-def _narrow(program: Program, fused: Sequence[bool], stored: Sequence[bool]) -> frozenset[int]:
-    """Stored values of 32 bits that nothing but products reads, sums aside, which are taken where the value is made."""
-    read: list[bool | None] = [None] * len(program.values)  # by products; None for nobody who matters
+def _leaves(program: Program, stored: Sequence[bool]) -> list[frozenset[int]]:
+    """The stored values that each value is computed from, itself if it is stored."""
+    found: list[frozenset[int]] = [frozenset({v}) if stored[v] else frozenset() for v in range(len(program.values))]
+    for op in program.ops:
+        for v in op.results:
+            if not stored[v]:
+                found[v] = frozenset().union(*(found[a] for a in op.operands))
+    return found
 
-    def by_products(v: int, u: int) -> bool | None:
-        op = program.ops[u]
-        if op.region != program.values[v].region:
-            return False
-        if op.kind in CONTRACTIONS:
-            return not op.attributes.get("precise", False) and not fused[u]
-        if op.kind == "reduce":
-            return None
-        return read[op.results[0]] if op.kind in MOVES_DATA else False
 
-    for v in range(len(program.values) - 1, -1, -1):
-        if program.values[v].dtype == "f32" and v not in program.returned:
-            found = {by_products(v, u) for u in program.users[v]} - {None}
-            read[v] = None if not found and program.users[v] else found == {True}
-        else:
-            read[v] = False
-    makers = CONTRACTIONS | {"gather", "reduce"}
-    return frozenset(
-        v
-        for v, value in enumerate(program.values)
-        if stored[v] and read[v] and value.op >= 0 and (fused[value.op] or program.ops[value.op].kind in makers)
-    )
+@dataclass
+class _Group:
+    """Kernels that run as one: the position from which it needs all that it does not make, and what it makes.
+
+    ``rows`` is whether it has found the largest entry of each row of what it goes through, so that it can go through
+    the rows again while it has them.
+    """
+
+    root: int
+    since: int
+    made: set[int]
+    rows: bool = False
+
+
+def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softmax: Softmax) -> dict[int, int]:
+    """Kernels without a product that are run in the one that makes what they read, or with one that reads the same.
+
+    Of what a kernel reads, what is as large as what it goes through counts. A reduction joins if all else that it needs
+    was there before the other kernel; where that has the largest entry of each row, the rest of a softmax does as well.
+    """
+    leaves = _leaves(program, stored)
+    ops_of: dict[int, list[int]] = {}
+    for o, r in enumerate(root):
+        ops_of.setdefault(r, []).append(o)
+    groups: dict[int, _Group] = {}
+    reader: dict[int, int] = {}  # the kernel that reduces a stored value first
+    joined: dict[int, int] = {}
+    for r in sorted(ops_of):
+        op, ops = program.ops[r], [program.ops[o] for o in ops_of[r]]
+        made = {v for each in ops for v in each.results if stored[v]}
+        products = [o for o, each in zip(ops_of[r], ops, strict=True) if each.kind in CONTRACTIONS and each.flops]
+        if products:
+            groups[r] = _Group(r, products[-1], made)
+            continue
+        if op.regions or op.kind in ALONE or op.kind in INDEXED or not op.results:
+            continue
+        read = frozenset().union(*(leaves[a] for each in ops for a in each.operands)) - made
+        size = max([_size(program, v) for v in (*op.results, *(op.operands if op.kind == "reduce" else ()))])
+        large = sorted(v for v in read if _size(program, v) == size > 1)
+        for v in large:
+            maker = program.values[v].op
+            host = root[maker] if maker >= 0 else -1
+            group = groups.get(joined.get(host, host)) or groups.get(reader.get(v, -1))
+            if group is None or program.ops[group.root].region != op.region:
+                continue
+            others = [a for a in read - {v} if a not in group.made]
+            waits = any(_size(program, a) > 1 and _ready(program, root, a) >= group.since for a in others)
+            rows_needed = any(a in group.made and _size(program, a) < size for a in read)
+            if waits or (rows_needed and not group.rows):
+                continue
+            group.made |= made
+            host_ops = [program.ops[o] for o in ops_of[group.root]]
+            group.rows = group.rows or _finds_rows(program, op, host_ops, softmax)
+            joined[r] = group.root
+            break
+        if r not in joined and large:
+            groups[r] = _Group(r, r, made)
+            groups[r].rows = _finds_rows(program, op, ops, softmax)
+            for v in large:
+                reader.setdefault(v, r)
+    return joined
+
+
+def _finds_rows(program: Program, op: Op, host: Sequence[Op], softmax: Softmax) -> bool:
+    """Whether a reduction finds the largest entries of rows that are short enough to be gone through again.
+
+    Where a product is among the ops of the ``host`` that makes the rows, only if it gives a narrower type than what is
+    reduced, and they are masked.
+    """
+    if op.kind != "reduce" or op.attributes.get("reducer") != "maximum":
+        return False
+    rows = op.operands[0]
+    row = _size(program, rows) // max(_size(program, op.results[0]), 1)
+    products = [each.results[0] for each in host if each.kind in CONTRACTIONS and each.flops]
+    if not products:
+        return row <= softmax.longest_row
+    narrow = program.values[products[-1]].bytes < program.values[rows].bytes
+    return narrow and row <= softmax.longest_product_row and any(each.kind == "select" for each in host)
+
+
+def _size(program: Program, v: int) -> int:
+    return math.prod(program.values[v].shape)
+
+
+def _ready(program: Program, root: Sequence[int], v: int) -> int:
+    """The position at which a value's kernel is run; an argument is there before all."""
+    maker = program.values[v].op
+    return root[maker] if maker >= 0 else -1
+
+
+def spread_values(program: Program) -> list[bool]:
+    """Values that no kernel reads, but makes where it needs them: what any device can make, and what repeats another.
+
+    They stay so where a loop carries them unchanged.
+    """
+    found: list[bool] = program.free.tolist()
+    for o, op in enumerate(program.ops):
+        if op.kind == "broadcast_in_dim" and _size(program, op.operands[0]) * _REPEATED <= _size(
+            program, op.results[0]
+        ):
+            found[op.results[0]] = True
+        elif op.kind == "while":
+            for region in op.regions:
+                parameters, results = program.regions[region].parameters, program.regions[op.regions[-1]].results
+                body = program.regions[op.regions[-1]].parameters
+                for k, v in enumerate(parameters):
+                    found[v] = found[v] or (found[program.ops[o].operands[k]] and results[k] == body[k])
+    return found
+
+
+def read_again(program: Program, kernels: Kernels, ops: Sequence[int]) -> list[int]:
+    """The ops that a kernel computes again, though they count in another, as far as they read what is stored."""
+    own, found, waiting = set(ops), set[int](), list(ops)
+    while waiting:
+        for v in program.ops[waiting.pop()].operands:
+            maker = program.values[v].op
+            if maker >= 0 and not kernels.stored[v] and not program.free[v] and maker not in own and maker not in found:
+                found.add(maker)
+                waiting.append(maker)
+    return sorted(o for o in found if any(kernels.stored[v] and not program.free[v] for v in program.ops[o].operands))
 
 
 def _is_one_hot(program: Program, op: Op) -> bool:
@@ -136,9 +248,10 @@ def _factors(op: Op, operand: int) -> set[int]:
     return {f for dim in op.rule.operands[operand] for f in dim}
 
 
-def _fused(program: Program, *, one_hot: bool) -> list[bool]:
+def find_fused(program: Program, compiler: Compiler) -> list[bool]:
     """The ops that are computed inside others: elementwise ones, and those that only move elements around."""
     known: dict[int, bool] = {}
+    one_hot = compiler[ONE_HOT]
     for op in program.ops:
         if op.signature not in known:
             scales = op.kind in PRODUCTS and not op.flops

@@ -23,13 +23,15 @@ from numpy.typing import NDArray
 
 from shardwright._memo import Numbers
 from shardwright.compiler import Compiler
+from shardwright.compiler.fusing import READ_AGAIN
 from shardwright.ir.given import Given, local
 from shardwright.ir.kinds import MANUAL
 from shardwright.ir.move_terms import MoveTerms
 from shardwright.ir.program import Op, Program
 from shardwright.price.buffers import Buffers, Form, find_buffers
 from shardwright.price.kept import kept_by, stays_whole
-from shardwright.price.kernels import Kernels, find_kernels
+from shardwright.price.kernels import Kernels, find_kernels, read_again, spread_values
+from shardwright.price.rounded import kept_rounded
 from shardwright.price.shardings import NO_BOUNDS, Bounds, Pair, Places, bounds_of
 from shardwright.price.shortcuts import with_shortcuts
 from shardwright.space.state import KeepWhole, Sharding, Subject
@@ -41,7 +43,8 @@ class ValueClass(NamedTuple):
     """``groups`` of its dimensions; ``kept`` are the entries of a state that keep it whole.
 
     ``padded`` are the groups that may be split unevenly. ``fixed`` is its sharding where no state gives it, ``given``
-    what the program itself says. ``on_host``: they lie in the host's memory.
+    what the program itself says. ``on_host``: they lie in the host's memory. ``kept_as`` is the type that they are kept
+    in if it is not their own.
     """
 
     shape: tuple[int, ...]
@@ -53,6 +56,7 @@ class ValueClass(NamedTuple):
     fixed: Sharding | None = None
     given: Given | None = None
     on_host: bool = False
+    kept_as: str = ""
 
 
 class OpClass(NamedTuple):
@@ -70,13 +74,15 @@ class OpClass(NamedTuple):
 class KernelClass(NamedTuple):
     """Ops of one kernel in order, by class; ``operands[k]`` and ``results[k]`` tell which stored values they share.
 
-    A stored value has a number of its own within the kernel; one that is not in memory has -1.
+    A stored value has a number of its own within the kernel; one that is not in memory has -1. The first ``again`` ops
+    count in another kernel, and are computed again in this one.
     """
 
     ops: tuple[int, ...]
     operands: tuple[tuple[int, ...], ...]
     results: tuple[tuple[int, ...], ...]
     repeats: int
+    again: int = 0
 
 
 class UseClass(NamedTuple):
@@ -135,10 +141,12 @@ class Classes:
         self.places = places
         self.program: Program = _freed(with_shortcuts(places.analysis.program), freed)
         self.kernels: Kernels = find_kernels(self.program, compiler)
+        self.reads_again = compiler[READ_AGAIN]
         self.buffers: Buffers = find_buffers(self.program, self.kernels)
         self.values: Table[ValueClass] = Table()
         self.ops: Table[OpClass] = Table()
         kept = [stays_whole(places.analysis.program, values) for values in whole]
+        kept_as = kept_rounded(self.program, compiler)
         self.of_value = [
             self.values.add(
                 ValueClass(
@@ -151,6 +159,7 @@ class Classes:
                     None if fixed is None else fixed[v],
                     value.given,
                     v in self.program.on_host,
+                    kept_as[v],
                 ),
                 v,
             )
@@ -196,28 +205,33 @@ class Classes:
         """The ops of each kernel by its root, without those that any device can make at no cost."""
         members: dict[int, list[int]] = {}
         free = self.program.free.tolist()
+        joined = self.kernels.joined
         for o, root in enumerate(self.kernels.root):
             if not all(free[v] for v in self.program.ops[o].results):
-                members.setdefault(root, []).append(o)
+                members.setdefault(joined.get(root, root), []).append(o)
         return members
 
     @cached_property
     def kernel_classes(self) -> Table[KernelClass]:
         """The kernels, each known by its root op."""
         table: Table[KernelClass] = Table()
-        repeats, stored = self.program.repeats.tolist(), self.kernels.stored
+        repeats, stored = self.program.repeats.tolist(), list(self.kernels.stored)
+        if self.reads_again:
+            stored = [kept and not spread for kept, spread in zip(stored, spread_values(self.program), strict=True)]
         for root, ops in self.ops_of_kernel.items():
             numbers: dict[int, int] = {}
 
             def number(values: tuple[int, ...], numbers: dict[int, int] = numbers) -> tuple[int, ...]:
                 return tuple([numbers.setdefault(v, len(numbers)) if stored[v] else -1 for v in values])
 
-            found = [self.program.ops[o] for o in ops]
+            again = read_again(self.program, self.kernels, ops) if self.reads_again else []
+            found = [self.program.ops[o] for o in (*again, *ops)]
             key = KernelClass(
-                tuple([self.of_op[o] for o in ops]),
+                tuple([self.of_op[o] for o in (*again, *ops)]),
                 tuple([number(op.operands) for op in found]),
                 tuple([number(op.results) for op in found]),
                 repeats[root],
+                len(again),
             )
             table.add(key, root)
         return table

@@ -58,12 +58,16 @@ class Transfers:
 
     @cached_property
     def _places(self) -> list[int]:
-        program = self.program
-        found: list[int] = []
-        for number, region in enumerate(program.regions):
-            own = region.op < 0 or region.role in ("body", "condition")
-            found.append(number if own else found[program.ops[region.op].region])
-        return found
+        return places_of(self.program)
+
+
+def places_of(program: Program) -> list[int]:
+    """For each region the loop's body or condition, or the program, that it is part of."""
+    found: list[int] = []
+    for number, region in enumerate(program.regions):
+        own = region.op < 0 or region.role in ("body", "condition")
+        found.append(number if own else found[program.ops[region.op].region])
+    return found
 
 
 def all_and_exposed(beside: Seconds | None, places: Sequence[int]) -> tuple[float, float]:

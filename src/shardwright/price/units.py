@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwright._memo import Memo, Numbers
+from shardwright.compiler.overlapping import LOOPED_BESIDE, STARTED_EARLY
 from shardwright.compiler.storing import LATE_SUMS
 from shardwright.ir.kinds import CONTRACTIONS, SAME_ENTRIES
 from shardwright.ir.memory import HOST, moved_to, moves_between
@@ -29,6 +30,7 @@ from shardwright.price.collectives import Move, reshard
 from shardwright.price.compute import kernel_seconds, relayout_seconds
 from shardwright.price.gathered import Laid, LaidWork, laid_work
 from shardwright.price.layout import stored_bytes
+from shardwright.price.overlap import Lane, Overlap, picoseconds
 from shardwright.price.prices import DevicePrices
 from shardwright.price.program_classes import Classes, Counts, Points, coverage
 from shardwright.price.relaid import Relaid
@@ -54,8 +56,9 @@ class Part:
     """What a unit adds to a cost; ``held`` are numbers of tensors at each point and the bytes of one of them.
 
     ``on_host`` are the same of tensors in the host's memory. ``beside`` is what runs at the same time in each place
-    where values are moved between the two: see ``price/transfers.py``. It equals nothing but itself, so that sums can
-    be remembered by what they are made of.
+    where values are moved between the two: see ``price/transfers.py``. ``hidden_seconds`` of the communication run
+    beside the unit's own compute; ``lane`` are columns and picoseconds of what may run beside that of others: see
+    ``price/overlap.py``. It equals nothing but itself, so that sums can be remembered by what they are made of.
     """
 
     compute_seconds: float = 0.0
@@ -63,6 +66,8 @@ class Part:
     held: tuple[tuple[Counts, int], ...] = ()
     on_host: tuple[tuple[Counts, int], ...] = ()
     beside: Seconds | None = None
+    hidden_seconds: float = 0.0
+    lane: tuple[tuple[Lane, int], ...] = ()
 
 
 NO_PART = Part()
@@ -77,13 +82,17 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FamilyPart:
-    """What a family adds to a cost; ``rows`` is None where that is no memory, and so are the others."""
+    """What a family adds to a cost; ``rows`` is None where that is neither memory nor a lane, and so are the others.
+
+    ``rows`` are bytes at each point, and then a lane's picoseconds: one array, as it is added up for every state.
+    """
 
     compute_seconds: float
     comm_seconds: float
     rows: Rows | None
     host_rows: Rows | None = None
     beside: Seconds | None = None
+    hidden_seconds: float = 0.0
 
 
 @dataclass
@@ -94,7 +103,12 @@ class Family:
     number: int
     units: list[Unit] = field(default_factory=list)
     known: dict[Seen, FamilyPart] = field(default_factory=dict)
-    sums: Memo[tuple[Part, ...], FamilyPart] = field(default_factory=lambda: Memo(_sum))
+    sums: Memo[tuple[Part, ...], FamilyPart] = field(init=False)
+    points: int = 0
+    lane_size: int = 0
+
+    def __post_init__(self) -> None:
+        self.sums = Memo(partial(_sum, self.points, self.lane_size))
 
     def add_up(self, view: View) -> FamilyPart:
         """The family's part of the cost."""
@@ -106,25 +120,31 @@ class Family:
         self.sums.clear()
 
 
-def find_families(units: Iterable[tuple[Iterable[Subject], Unit]], sets: Numbers[frozenset[Subject]]) -> list[Family]:
+def find_families(
+    units: Iterable[tuple[Iterable[Subject], Unit]], sets: Numbers[frozenset[Subject]], points: int, lane_size: int
+) -> list[Family]:
     """Units by the groups that they see; new sets of groups are numbered with those that there are."""
     found: dict[frozenset[Subject], Family] = {}
     for seen, unit in units:
         groups = frozenset(seen)
         if groups not in found:
-            found[groups] = Family(groups, sets[groups])
+            found[groups] = Family(groups, sets[groups], points=points, lane_size=lane_size)
         found[groups].units.append(unit)
     return list(found.values())
 
 
-def _sum(parts: Sequence[Part]) -> FamilyPart:
-    compute = comm = 0.0
+def _sum(points: int, lane_size: int, parts: Sequence[Part]) -> FamilyPart:
+    compute = comm = hidden = 0.0
     rows: Rows | None = None
     host_rows: Rows | None = None
     beside: Seconds | None = None
+    lane: Lane | None = None
     for part in parts:
         compute += part.compute_seconds
         comm += part.comm_seconds
+        hidden += part.hidden_seconds
+        for column, each in part.lane:
+            lane = column * each if lane is None else lane + column * each
         for counts, size in part.held:
             if size:
                 rows = counts * size if rows is None else rows + counts * size
@@ -132,12 +152,15 @@ def _sum(parts: Sequence[Part]) -> FamilyPart:
             host_rows = counts * size if host_rows is None else host_rows + counts * size
         if part.beside is not None:
             beside = part.beside if beside is None else beside + part.beside
-    return FamilyPart(compute, comm, rows, host_rows, beside)
+    if rows is not None or lane is not None:
+        rows = np.zeros(points, np.int64) if rows is None else rows
+        rows = np.concatenate((rows, np.zeros(lane_size, np.int64) if lane is None else lane)) if lane_size else rows
+    return FamilyPart(compute, comm, rows, host_rows, beside, hidden)
 
 
-def total_rows(parts: Sequence[FamilyPart], points: int) -> Rows:
-    """The bytes of all families at each point."""
-    rows = np.zeros(points, np.int64)
+def total_rows(parts: Sequence[FamilyPart], size: int) -> Rows:
+    """The bytes of all families at each point, and then the picoseconds of a lane."""
+    rows = np.zeros(size, np.int64)
     for part in parts:
         if part.rows is not None:
             rows += part.rows
@@ -160,10 +183,21 @@ class Units:
     """Makes the units of a program on a mesh of devices."""
 
     def __init__(
-        self, classes: Classes, points: Points, tensors: Tensors, ops: OpPrices, kernels: KernelWorks, on: DevicePrices
+        self,
+        classes: Classes,
+        points: Points,
+        tensors: Tensors,
+        ops: OpPrices,
+        kernels: KernelWorks,
+        on: DevicePrices,
+        overlap: Overlap | None = None,
     ) -> None:
         self.classes, self.points, self.tensors, self.ops = classes, points, tensors, ops
         self.kernels, self.on = kernels, on
+        self.overlap = overlap
+        """What the compiler starts ahead of its use, if it does; what is started ahead is ``self.early``."""
+        self.early = on.device.compiler[STARTED_EARLY] if overlap is not None else frozenset()
+        self.looped = on.device.compiler[LOOPED_BESIDE]
         self.transfers = Transfers(classes.program)
         self.relaid: tuple[Relaid, ...] = classes.buffers.relaid if on.device.tile else ()
         """Results of loops that may be copied to another layout and back, on a device that has layouts."""
@@ -306,12 +340,16 @@ class Units:
         count = len(self.classes.kernel_classes.members[kernel_class]) * kernel.repeats
         here = (self.points.kinds == kernel_class).astype(np.int64)
         device, transfers, places = self.on.device, self.transfers, self._places(kernel_class)
+        members = self.classes.kernel_classes.members[kernel_class]
+        column = self.overlap.of_kernels(members) if self.overlap is not None else None
 
         def part(found: KernelWork) -> Part:
             compute = kernel_seconds(found.work, device) if any(found.work) else 0.0
             held = ((here, int(found.unmoved_bytes)),) if found.unmoved_bytes else ()
             beside = transfers.beside(places, COMPUTE, compute)
-            return Part(compute * count, found.comm_seconds * count, held, beside=beside)
+            hidden = found.looped_seconds * count if self.looped else 0.0
+            lane = ((column, picoseconds(compute)),) if column is not None and compute else ()
+            return Part(compute * count, found.comm_seconds * count, held, (), beside, hidden, lane)
 
         return Unit(partial(self.kernels.of, kernel_class), Memo(part))
 
@@ -349,6 +387,7 @@ class Units:
             return coverage(self.points.at, *zip(*spans, strict=True))
 
         columns = Memo(column)
+        gathers = Memo(partial(self._gathers, members))
 
         def late_column(which: tuple[int, ...]) -> Counts:
             spans = [span for m in members if (span := self.late_span(m, which))]
@@ -357,15 +396,36 @@ class Units:
         late_columns = Memo(late_column)
 
         def part(prices: tuple[OpPrice, ...]) -> Part:
-            comm, held = 0.0, []
+            comm, held, lane = 0.0, [], []
             for want, (moves, which) in self._wanted(use_class, prices).items():
-                comm += self.moves_seconds(moves)
-                held.append((columns[which], int(self.tensors.bytes_in(use.value, want))))
+                seconds = self.moves_seconds(moves)
+                comm += seconds
+                held.append((columns[which], int(self.copy_bytes(use_class, want, which))))
+                if self.starts_early(moves) and (beside := gathers[which]) is not None:
+                    lane.append((beside, picoseconds(seconds)))
             if (late := self._kept_late(use_class, prices)) is not None:
                 held.append((late_columns[late.which], late.bytes))
-            return Part(0.0, comm * count, tuple(held)) if held else NO_PART
+            return Part(0.0, comm * count, tuple(held), lane=tuple(lane)) if held else NO_PART
 
         return Unit(partial(self.ops.prices, self._uses[use_class]), Memo(part))
+
+    def starts_early(self, moves: Iterable[Move]) -> bool:
+        """Whether the compiler starts moves ahead of where their result is used."""
+        return bool(self.early) and all(move.kind in self.early for move in moves)
+
+    def _gathers(self, members: Sequence[int], which: tuple[int, ...]) -> Lane | None:
+        """The column of values of a class that are moved for these of their uses."""
+        if self.overlap is None:
+            return None
+        uses = [self.classes.uses[m] for m in members]
+        return self.overlap.of_gathers([(value, [every[k][0] for k in which]) for value, every in uses])
+
+    def copy_bytes(self, use_class: int, want: Sharding, which: tuple[int, ...]) -> float:
+        """The bytes of a value that was brought to another sharding for these of its uses."""
+        use, ops = self.classes.use_classes.keys[use_class], self.classes.ops.keys
+        c = self.classes.values.keys[use.value]
+        rounds = not c.kept_as and all(ops[use.uses[k][0]].terms.rounds for k in which)
+        return self.tensors.bytes_in(use.value, want) * (self.on.rounding(c.dtype) if rounds else 1.0)
 
     def wanted(self, use_class: int, view: View) -> Wanted:
         """How a value has to be brought to other shardings for its uses."""
@@ -390,9 +450,9 @@ class Units:
         which = tuple([k for k in self._gradients[use_class] if prices[k].assignment.loop_seconds])
         if not which:
             return None
-        use = self.classes.use_classes.keys[use_class]
-        size = self.tensors.bytes_in(use.value, prices[which[0]].assignment.operands[use.uses[which[0]][1]])
-        return Late(which, int(size * (0.5 if self.classes.values.keys[use.value].dtype == "f32" else 1.0)))
+        operand = self.classes.use_classes.keys[use_class].uses[which[0]][1]
+        lies = prices[which[0]].assignment.operands[operand]
+        return Late(which, int(self.copy_bytes(use_class, lies, which)))
 
     def late_span(self, member: int, which: tuple[int, ...]) -> tuple[int, int] | None:
         """The positions for which a value is kept longer than the program's order asks for; None for none."""

@@ -222,11 +222,18 @@ def columns_of(rule: Rule) -> tuple[bool, ...]:
     return tuple([not left.issuperset(dim) for dim in rule.results[0]])
 
 
+def is_batched(rule: Rule) -> bool:
+    """Whether a product is many at once: both of its operands have a dimension of its result."""
+    left, right = ({f for dim in dims for f in dim} for dims in rule.operands)
+    return any(f in left and f in right and rule.sizes[f] > 1 for dim in rule.results[0] for f in dim)
+
+
 class Ways:
     """The ways to run the ops of a class.
 
     ``rounding`` is the part of its bytes at which each tensor is moved, ``columns`` tells which dimensions of a
-    product's result are columns, ``own_seconds`` is what the op's own collectives take in each way, if it is one.
+    product's result are columns, ``loops`` whether a compiler can make the op a loop that scatters its sums, and
+    ``own_seconds`` is what the op's own collectives take in each way, if it is one.
     """
 
     def __init__(
@@ -238,7 +245,10 @@ class Ways:
         rounding: Sequence[float],
         columns: Sequence[bool],
         own_seconds: Sequence[float],
+        *,
+        loops: bool = False,
     ) -> None:
+        self.loops = loops
         self.ways, self.terms, self.rounding, self.columns, self.own_seconds = (
             ways,
             terms,

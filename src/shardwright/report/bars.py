@@ -79,7 +79,7 @@ def comparison_plot(comparison: Comparison) -> Plot:
             row.name if row.fits else f"✗ {row.name}",
             {
                 "compute": row.compute_seconds,
-                "communication": row.comm_seconds,
+                "communication": row.exposed_comm_seconds,
                 **({"transfers": row.exposed_transfer_seconds} if comparison.transfers else {}),
             },
             note=f"{human_bytes(row.peak_bytes)}, {'fits' if row.fits else 'does not fit'}",
@@ -91,7 +91,8 @@ def comparison_plot(comparison: Comparison) -> Plot:
     most = _MOST_TIMES * max(row.step_seconds for row in comparison.rows if row.fits or row.ours)
     series = [Series("compute", "--compute"), Series("communication", "--comm")]
     series += [Series("transfers", "--transfers")] * comparison.transfers
-    label = "Compute and communication of this plan and of expert tactics. Those that do not fit are hatched."
+    label = "Compute, and communication that it does not hide, of this plan and of expert tactics. "
+    label += "Those that do not fit are hatched."
     return bars("comparison-plot", label, rows, series, most)
 
 

@@ -151,6 +151,9 @@ class Headline:
     step: str
     compute: str
     comm: str
+    """What no compute hides of communication."""
+    hidden: str
+    """What compute hides of it; empty where there is nothing of it."""
     compute_part: float
     peak_percent: str
     sent: str
@@ -194,7 +197,8 @@ def make_headline(plan: Plan) -> Headline:
         memory_part=min(peak / limit, 1.0) if limit else 1.0,
         step=seconds_text(step),
         compute=seconds_text(estimate.compute_seconds),
-        comm=seconds_text(estimate.comm_seconds),
+        comm=seconds_text(estimate.exposed_comm_seconds),
+        hidden=seconds_text(estimate.hidden_seconds) if estimate.hidden_seconds else "",
         compute_part=estimate.compute_seconds / step if step else 0.0,
         peak_percent=f"{100 * estimate.peak_fraction:.0f}",
         sent=human_bytes(sum(c.total_bytes for c in estimate.collectives)),
@@ -204,7 +208,7 @@ def make_headline(plan: Plan) -> Headline:
         own=own_text(plan) if plan.own_shardings else "",
         whole_kernels=kernels_text(plan) if plan.whole_kernels else "",
         exposed=seconds_text(estimate.exposed_transfer_seconds) if estimate.exposed_transfer_seconds else "",
-        comm_part=estimate.comm_seconds / step if step else 0.0,
+        comm_part=estimate.exposed_comm_seconds / step if step else 0.0,
         on_host=host_text(estimate),
     )
 

@@ -91,12 +91,14 @@ def advice_table(plan: Plan) -> Table:
 
 def collectives_table(plan: Plan) -> Table:
     """Every collective; those that are the same, at the same line, are one row."""
-    merged: dict[tuple[str, tuple[str, ...], float, str, str], list[float]] = defaultdict(lambda: [0, 0.0])
+    merged: dict[tuple[str, tuple[str, ...], float, str, str], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for c in plan.estimate.collectives:
         entry = merged[c.kind, c.axes, c.bytes, c.tensor, place(c.source)]
         entry[0] += c.times
         entry[1] += c.seconds
-    largest = max((seconds for _, seconds in merged.values()), default=0.0)
+        entry[2] += c.hidden_seconds
+    largest = max((seconds for _, seconds, _ in merged.values()), default=0.0)
+    hides = bool(plan.estimate.hidden_seconds)
     rows = [
         (
             text(kind),
@@ -104,15 +106,16 @@ def collectives_table(plan: Plan) -> Table:
             size(sent),
             count(times),
             duration(seconds, largest),
+            *[duration(hidden)] * hides,
             text(tensor),
             text(line),
         )
-        for (kind, axes, sent, tensor, line), (times, seconds) in merged.items()
+        for (kind, axes, sent, tensor, line), (times, seconds, hidden) in merged.items()
     ]
     return make_table(
         "collectives-table",
         "All collectives. Bytes are what each device sends, once; time is of all times together",
-        "kind, axes:axes, bytes:number, times:number, time:number, tensor:code, line:code",
+        f"kind, axes:axes, bytes:number, times:number, time:number, {'hidden:number, ' * hides}tensor:code, line:code",
         rows,
         sorted_by="time",
     )
@@ -150,7 +153,8 @@ def comparison_rows(plan: Plan, comparison: Comparison) -> Table:
             text(row.name),
             duration(row.step_seconds),
             duration(row.compute_seconds),
-            duration(row.comm_seconds),
+            duration(row.exposed_comm_seconds),
+            *([duration(row.hidden_seconds)] * comparison.hides),
             *([duration(row.exposed_transfer_seconds)] * comparison.transfers),
             size(row.peak_bytes),
             text("yes" if row.fits else "no"),
@@ -162,6 +166,7 @@ def comparison_rows(plan: Plan, comparison: Comparison) -> Table:
         "comparison-table",
         f"This plan and expert tactics on the same mesh of {plan.device.name}, by the same cost model",
         "strategy:code, step:number, compute:number, communication:number, "
+        + "hidden:number, " * comparison.hides
         + "transfers:number, " * comparison.transfers
         + "memory:number, fits, × ours:number",
         rows,

@@ -50,6 +50,7 @@ def program_figures(
             lambda cost: _compute_seconds(cost, target, known) or 0.0,
             lambda c: _placed(_located(c, mesh_axes, parts)),
             device.host_bytes_per_second or 0.0,
+            device.memory_bytes_per_second,
         )
         replayed = replay(program, prices)
         collectives = tuple(
@@ -57,6 +58,8 @@ def program_figures(
         )
         found = _replayed(program, prices, replayed)
     serial_seconds = None
+    step_seconds = found.pop("replayed_seconds", None)
+    compute_seconds = found.pop("compute_seconds", compute_seconds)
     if comm_seconds is not None and compute_seconds is not None:
         serial_seconds = comm_seconds + compute_seconds + found["exposed_transfer_seconds"]
     counts: dict[str, int] = defaultdict(int)
@@ -76,7 +79,7 @@ def program_figures(
         "comm_seconds": comm_seconds,
         **found,
         "serial_seconds": serial_seconds,
-        "step_seconds": serial_seconds,
+        "step_seconds": serial_seconds if step_seconds is None else step_seconds,
     }
 
 
@@ -90,6 +93,7 @@ def _replayed(program: HloModule, prices: Prices, replayed: Replay) -> dict[str,
         "exposed_transfer_seconds": alone.exposed_transfer_seconds,
         "replayed_seconds": replayed.replayed_seconds,
         "exposed_seconds": replayed.exposed_seconds,
+        "compute_seconds": replayed.compute_seconds,
     }
 
 

@@ -1,17 +1,21 @@
 """The schedule of a compiled program replayed: what its collectives and transfers add to the time of its compute.
 
-The final text is walked in its order, with one clock for the device and one for each link: the mesh's axes, and the
-host's, each way. Compute takes the device's time. A collective takes its axes' links, from when all of them are free;
-one that is started ahead lets the device go on, and where its end stands, the device waits for what is left of it. One
-without a start of its own is waited for at once. So
+The final text is walked in its order, with one clock for the device and one for each link: the mesh's axes, the
+host's, each way, and the device's memory. Compute takes the device's time. A collective takes its axes' links, from
+when all of them are free; one that is started ahead lets the device go on, and where its end stands, the device waits
+for what is left of it. One without a start of its own is waited for at once. So
 
     replayed seconds = compute seconds + exposed seconds
 
 where the exposed seconds are all that the device waits, and serial seconds have every collective waited for in full.
 
 A loop's body is replayed twice: its first turn as it meets what is under way, and its second, which stands for all that
-follow. Between a collective's start and its end it is taken to go on whatever runs. Copies inside a device have no
-cycles and take no time here.
+follow. Between a collective's start and its end it is taken to go on whatever runs.
+
+The compiler brings operands from the device's memory to its chip ahead of their uses, and takes results out of the way,
+by copies that have no cycles of their own, since they run beside kernels whose cycles are those of operands on the
+chip. They take the memory's time, one after the other, and where their end stands the device waits as for any other
+move. These waits are the program's own work, and part of its compute seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from shardwright.verify.replay_steps import Begin, End, Link, Loop, Move, Prices
 class Share:
     """Of one instruction's moves all together: what they take, what the device waits, and what ran meanwhile."""
 
-    host: bool
+    link: str
     times: int = 0
     seconds: float = 0.0
     exposed_seconds: float = 0.0
@@ -48,28 +52,36 @@ class Share:
 class Replay:
     """A program's seconds by the replay, and the share of each instruction that moves something, by its name."""
 
-    compute_seconds: float
+    kernel_seconds: float
     shares: Mapping[str, Share]
+
+    @property
+    def compute_seconds(self) -> float:
+        """What the device computes, and waits for its own memory."""
+        return self.kernel_seconds + self._exposed("memory")
 
     @property
     def comm_seconds(self) -> float:
         """All collectives' seconds on their links."""
-        return sum(share.seconds for share in self.shares.values() if not share.host)
+        return sum(share.seconds for share in self.shares.values() if share.link == "axis")
 
     @property
     def transfer_seconds(self) -> float:
         """All seconds of moves to and from the host."""
-        return sum(share.seconds for share in self.shares.values() if share.host)
+        return sum(share.seconds for share in self.shares.values() if share.link == "host")
 
     @property
     def exposed_transfer_seconds(self) -> float:
         """What the device waits for the host's link."""
-        return sum(share.exposed_seconds for share in self.shares.values() if share.host)
+        return self._exposed("host")
 
     @property
     def exposed_seconds(self) -> float:
-        """What the device waits for all links."""
-        return sum(share.exposed_seconds for share in self.shares.values())
+        """What the device waits for other devices and for the host."""
+        return self._exposed("axis") + self._exposed("host")
+
+    def _exposed(self, link: str) -> float:
+        return sum(share.exposed_seconds for share in self.shares.values() if share.link == link)
 
     @property
     def replayed_seconds(self) -> float:
@@ -120,7 +132,7 @@ class _Clock:
             begin = max([self.now, *(self.free.get(link, 0.0) for link in move.links)])
             for link in move.links:
                 self.free[link] = begin + move.seconds
-            share = self.shares.setdefault(move.name, Share(any(kind == "host" for kind, _ in move.links)))
+            share = self.shares.setdefault(move.name, Share(_link(move)))
             share.times += self.weight
             share.seconds += move.seconds * self.weight
             items.append(_UnderWay(begin, begin + move.seconds, self.weight, move))
@@ -158,6 +170,11 @@ class _Clock:
         for label, part in mix.items():
             self.ran[label] += seconds * part
         self.now = until
+
+
+def _link(move: Move) -> str:
+    """The kind of links that a move takes."""
+    return next((kind for kind, _ in move.links), "axis")
 
 
 def _walk(steps: Steps, name: str, clock: _Clock) -> None:

@@ -12,12 +12,13 @@ from shardwright.verify.hlo_loops import trip_count
 from shardwright.verify.hlo_totals import HloCollective, HloCosts, HloTotals
 
 Link = tuple[str, str]
-"""What a move occupies: ("axis", its name), or ("host", which way)."""
+"""What a move occupies: ("axis", its name), ("host", which way), or ("memory", "") of the device itself."""
 
 _CHAIN = re.compile(rf'\b{ASYNC_FUSIONS.effect.chain}="?(\w+)')
 _TARGET = re.compile(r'custom_call_target="(\w+)"')
 _SAME = ("get-tuple-element", "bitcast", "optimization-barrier")
-_HOST = "S(5)"
+_HOST, _ON_CHIP = "S(5)", "S(1)"
+_COPIES = ("copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start")
 _START, _DONE, _UPDATE = "-start", "-done", "-update"
 _SCALARS = 16
 """Bytes; the indices of slices are no more."""
@@ -25,11 +26,15 @@ _SCALARS = 16
 
 @dataclass(frozen=True)
 class Prices:
-    """Seconds of what a program does: its compute, a collective with the axes that it runs over, a byte of the host."""
+    """Seconds of what a program does: its compute, a collective with the axes that it runs over, bytes of memories.
+
+    A rate of 0 means that moves of that memory take no time.
+    """
 
     compute_seconds: Callable[[HloTotals], float]
     collective: Callable[[HloCollective], tuple[tuple[str, ...], float]]
     host_bytes_per_second: float = 0.0
+    memory_bytes_per_second: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ class Steps:
             yield Loop(tuple(bodies), 1 if turns is None else turns)
         elif i.opcode.endswith(_DONE):
             yield End(_origin(computation, i))
-        elif (move := self._host_move(i, label)) is not None:
+        elif (move := self._host_move(i, label) or self._inner_move(i, label)) is not None:
             yield Begin(i.name, (move,))
         else:
             cost = self._costs.instruction(computation, i)
@@ -140,6 +145,17 @@ class Steps:
             size = max((size for on_host, size in arrays if not on_host and size > _SCALARS), default=0.0)
         way = ("host", "to it" if to_host else "from it")
         return Move(i.name, (way,), size / rate, f"{i.opcode.removesuffix(_START)} of the host at {label}")
+
+    def _inner_move(self, i: Instruction, label: str) -> Move | None:
+        """A start that moves between the device's memory and that on its chip: ahead of a use, or out of the way."""
+        rate = self._prices.memory_bytes_per_second
+        if not rate or i.opcode not in _COPIES:
+            return None
+        first, second, *_ = (*array_shapes(i.shape), "", "")
+        if (_ON_CHIP in first) == (_ON_CHIP in second):
+            return None
+        size = min(map(bytes_of, (first, second)))
+        return Move(i.name, (("memory", ""),), size / rate, f"{i.opcode.removesuffix(_START)} at {label}")
 
     def _chains(self, computation: Computation, i: Instruction) -> tuple[list[str], list[str]]:
         """The chains that a fusion starts, and those that it ends."""
