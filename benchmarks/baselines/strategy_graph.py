@@ -123,10 +123,10 @@ class Builder:
             else:
                 self._border(op)
         returned = self._close()
-        for v in self.costs.units.relaid:
-            relaid = self.layouts[v]
-            if relaid is not None:
-                self.seconds[relaid.node] += self.pricing.relayout(v, relaid.shardings)
+        for relaid in self.costs.units.relaid:
+            carried = self.layouts[relaid.value]
+            if carried is not None:
+                self.seconds[carried.node] += self.pricing.relayout(relaid, carried.shardings)
         for node, seconds in self.pricing.kernels():
             self.seconds[node] += seconds
         edges, shared = self._edges()

@@ -23,6 +23,7 @@ from shardwright.price.compute import (
     vector_ops,
 )
 from shardwright.price.layout import stored_bytes
+from shardwright.price.relaid import Relaid
 from shardwright.space.state import Sharding
 
 Vector = NDArray[np.float64]
@@ -102,13 +103,14 @@ class Pricing:
             vector = work.vector / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
             yield node, self._repeats[root] * np.maximum(np.maximum(work.matrix, vector), memory)
 
-    def relayout(self, v: int, shardings: int) -> Vector:
-        """Seconds of copying what a loop carries to another layout and back."""
-        sizes = self.local_bytes(v, shardings).tolist()
+    def relayout(self, relaid: Relaid, shardings: int) -> Vector:
+        """Seconds of copying what a loop carries to another layout and back, as if nothing written to it were moved."""
+        sizes = self.local_bytes(relaid.value, shardings).tolist()
+        shapes = [self._local_shape(relaid.value, s) for s in self.runs.shardings[shardings]]
         return np.array(
             [
-                relayout_seconds(self._local_shape(v, s), size, self.costs.device)
-                for s, size in zip(self.runs.shardings[shardings], sizes, strict=True)
+                relayout_seconds(local, size, self.costs.device) if relaid.is_copied(local, moved=False) else 0.0
+                for local, size in zip(shapes, sizes, strict=True)
             ]
         )
 

@@ -23,7 +23,7 @@ EXPENSIVE = frozenset(
     }
 )
 """Elementwise ops that take more than a few instructions for each entry."""
-WRITTEN_OUT = frozenset({"digamma", "erf_inv", "erfc", "lgamma"})
+WRITTEN_OUT = frozenset({"digamma", "erf_inv", "lgamma"})
 """Ops that are polynomials of dozens of ops by the time they are fused (StableHLO, ``ChloLegalizeToStablehlo.cpp``)."""
 
 MADE = frozenset({"constant", "iota"})

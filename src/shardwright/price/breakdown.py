@@ -131,11 +131,12 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
             entry = found[op.attributes.get("kernel", op.kind), op.source, bound, tensor]
             entry[0] += kernel.repeats
             entry[1] += seconds * kernel.repeats
-    for v in model.units.relaid:
-        c = model.classes.of_value[v]
-        entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
-        entry[0] += 2
-        entry[1] += model.units.relayout_seconds(c, view)
+    for relaid in model.units.relaid:
+        if seconds := model.units.relaid_work(relaid, view).seconds:
+            v = relaid.value
+            entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
+            entry[0] += 2
+            entry[1] += seconds
     for laid in model.units.laid:
         seconds, times = model.units.laid_work(laid, view).seconds, int(program.repeats[laid.op])
         if seconds:
@@ -214,6 +215,9 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
             what = "relaid copy" if buffer.form.copy else "value" if buffer.form.scale == 1.0 else "converted copy"
             if size or not buffer.form.copy:
                 add(program.name_of(buffer.value), what, size)
+    for relaid in model.units.relaid:
+        if relaid.start <= position <= relaid.end and (copy := model.units.relaid_work(relaid, view).copy_bytes):
+            add(program.name_of(relaid.value), "relaid copy", copy)
     for laid in model.units.laid:
         start, end = model.units.laid_span(laid) if laid.made >= 0 else (1, 0)
         if start <= position <= end and (copy := model.units.laid_work(laid, view).copy_bytes):
@@ -224,6 +228,11 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
                 start, end = model.units.use_span(m, which)
                 if start <= position <= end:
                     add(program.name_of(classes.uses[m][0]), "resharded copy", model.units.copy_bytes(u, want, which))
+        if late := model.units.kept_late(u, view):
+            for m in classes.use_classes.members[u]:
+                span = model.units.late_span(m, late.which)
+                if span and span[0] <= position <= span[1]:
+                    add(program.name_of(classes.uses[m][0]), "kept for its gradient", late.bytes)
     kind = int(model.points.kinds[point])
     extra = model.kernels.of(kind, view).unmoved_bytes if kind >= 0 else 0.0  # a program may have nothing to run
     if extra:

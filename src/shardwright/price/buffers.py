@@ -28,6 +28,7 @@ from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.ir.program import Op, Program, bits_of, is_elementwise
 from shardwright.price.gathered import TABLE, Laid, taken_apart
 from shardwright.price.kernels import Kernels, done
+from shardwright.price.relaid import Relaid, find_relaid
 
 
 class Form(NamedTuple):
@@ -58,14 +59,14 @@ class Buffer:
 class Buffers:
     """``held``: arguments, which are there all the time. ``temporary``: the rest, in no order.
 
-    ``relaid``: results of loops that are copied to another layout before the loop and back after it. ``laid``: what is
-    laid out anew for gathers and scatters. ``held_on_host`` and ``on_host`` are those in the host's memory, which are
-    none of the others.
+    ``relaid``: results of loops that may be copied to another layout before the loop and back after it, with the
+    buffers for it. ``laid``: what is laid out anew for gathers and scatters. ``held_on_host`` and ``on_host`` are those
+    in the host's memory, which are none of the others.
     """
 
     held: tuple[int, ...]
     temporary: tuple[Buffer, ...]
-    relaid: tuple[int, ...] = ()
+    relaid: tuple[Relaid, ...] = ()
     laid: tuple[Laid, ...] = ()
     held_on_host: tuple[int, ...] = ()
     on_host: tuple[Buffer, ...] = ()
@@ -83,7 +84,8 @@ class _Sharing:
         self.arguments = {a.value for a in program.arguments}
         self.same: dict[int, int] = {}  # a value that lies in another's buffer
         self.nowhere: set[int] = set()  # needs no buffer
-        self.relaid: list[int] = []
+        self.relaid: dict[int, Relaid] = {}
+        self.in_place: set[int] = set()  # of these, those that need no buffer of their own unless they are copied
         self.laid: list[Laid] = []
         self.contracting = {kernels.at[o] for o, op in enumerate(program.ops) if op.flops}
         self.start = [_start(program, kernels, v) for v in range(len(program.values))]
@@ -140,13 +142,19 @@ class _Sharing:
             for v, found in members.items()
             if v not in self.arguments and v not in donated and v not in self.nowhere and kernels.stored[v]
         ]
+        spans = {buffer.value: (buffer.start, buffer.end) for buffer in temporary if buffer.value in self.in_place}
+        temporary = [buffer for buffer in temporary if buffer.value not in spans]
         held = [a.value for a in program.arguments]
         host = program.on_host
         device = [buffer for buffer in (*temporary, *copies, *self._hoisted()) if buffer.value not in host]
         return Buffers(
             tuple(v for v in held if v not in host),
             (*device, *self._pipelined()),
-            tuple(v for v in self.relaid if v not in host),
+            tuple(
+                relaid._replace(start=spans[v][0], end=spans[v][1]) if v in spans else relaid
+                for v, relaid in self.relaid.items()
+                if v not in host
+            ),
             (*self.laid, *taken_apart(program)),
             tuple(v for v in held if v in host),
             tuple(buffer for buffer in temporary if buffer.value in host and not self._in_a_stack(buffer.value)),
@@ -224,8 +232,11 @@ class _Sharing:
                     self._share(v, before)
                 self.last_use[after] = max(self.last_use[after], body.stop - 1)
                 continue
-            if self.home(before) in self.arguments and self._scattered_writes(parameter, result):
-                self.relaid.append(after)
+            of_caller = self.home(before) in self.arguments
+            if of_caller and (relaid := find_relaid(program, after, parameter, result)):
+                self.relaid[after] = relaid
+                if self._may_overwrite(before, o):
+                    self.in_place.add(after)
             elif before not in taken and self._may_overwrite(before, o):
                 taken.add(before)
                 # The buffer is called after what comes out: a table of zeros that goes in has no sharding of its own.
@@ -236,25 +247,6 @@ class _Sharing:
                 self._share(program.regions[r].parameters[k], after)
             if self.kernels.stored[result] and self._next_takes_over(parameter, result, body.start):
                 self._share(result, after)
-
-    def _scattered_writes(self, parameter: int, result: int) -> bool:
-        """Whether a loop writes single positions of an inner dimension into what it carries, as into a cache.
-
-        The TPU compiler then lays the tensor out with that dimension outermost, and an argument, whose layout is
-        given, is copied before the loop and back after it.
-        """
-        v = result
-        while v != parameter and (o := self.program.values[v].op) >= 0:
-            op = self.program.ops[o]
-            if op.kind not in IN_PLACE and op.kind not in VIEWS:
-                return False
-            if op.kind == "dynamic_update_slice":
-                whole, part = (self.program.values[x].shape for x in op.operands[:2])
-                single = [p == 1 < w for w, p in zip(whole, part, strict=True)]
-                if any(single[single.index(False) :] if False in single else ()):
-                    return True
-            v = op.operands[0]
-        return False
 
     def _next_takes_over(self, parameter: int, result: int, body_start: int) -> bool:
         """Whether a loop's next content can be written where the current one lies."""

@@ -7,7 +7,6 @@ order it runs the rest, is told by the records of ``compiler/fusing.py``; here a
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -17,6 +16,7 @@ from shardwright.compiler.fusing import (
     COPIED_SLICES,
     EPILOGUES,
     JOINED_REDUCTIONS,
+    ONE_HOT,
     OPERANDS_INSIDE,
     RECOMPUTED,
     Recomputing,
@@ -36,20 +36,22 @@ class Kernels:
 
     ``at[o]``: the position in program order at which it is run, ``last[o]`` the last one. An op that several kernels
     compute again has more than one; its cost counts in the first. ``joined[r]``: the root of the kernel that the one of
-    root ``r`` is run with, as one that stores the results of both.
+    root ``r`` is run with, as one that stores the results of both. ``fused[o]``: an op is computed inside others if it
+    can be.
     """
 
     stored: Sequence[bool]
     root: Sequence[int]
     at: Sequence[int]
     last: Sequence[int]
+    fused: Sequence[bool]
     joined: Mapping[int, int] = field(default_factory=dict)
 
 
 def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     """Decide for every value whether it is stored, and for every op where it runs."""
     users, again = program.users, compiler[RECOMPUTED]
-    fused = find_fused(program)
+    fused = find_fused(program, compiler)
     must = _must_be_stored(program, fused, compiler)
     inside, ends = _epilogues(program, fused, must, compiler[EPILOGUES])
     together = _come_together(program, must, ends)
@@ -88,7 +90,7 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
         results = program.ops[o].results
         if len(results) == 1 and not stored[results[0]] and users[results[0]]:
             root[o] = root[users[results[0]][0]]
-    at = _positions(program, fused, root)
+    at = _positions(program, fused, stored, root)
     for o, position in _moved_early(program):
         at[o] = position
     last = list(at)
@@ -98,7 +100,7 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
             at[o], last[o] = at[root[o]], max(last[u] for u in users[results[0]])
     softmax = compiler[JOINED_REDUCTIONS]
     joined = _joined(program, stored, root, softmax) if softmax else {}
-    return Kernels(stored, root, at, last, joined)
+    return Kernels(stored, root, at, last, fused, joined)
 
 
 def _leaves(program: Program, stored: Sequence[bool]) -> list[frozenset[int]]:
@@ -233,14 +235,30 @@ def read_again(program: Program, kernels: Kernels, ops: Sequence[int]) -> list[i
     return sorted(o for o in found if any(kernels.stored[v] and not program.free[v] for v in program.ops[o].operands))
 
 
-def find_fused(program: Program) -> list[bool]:
+def _is_one_hot(program: Program, op: Op) -> bool:
+    """Whether a scatter writes no more than one entry into each row of a table of zeros."""
+    if op.kind != "scatter" or len(op.operands) != 3 or not program.free[op.operands[0]]:
+        return False
+    table, _, written = (program.values[v].shape for v in op.operands)
+    chosen = [d for d, dim in enumerate(op.rule.operands[0]) if not dim or dim[0] not in _factors(op, 2)]
+    return len(chosen) == 1 and math.prod(written) * table[chosen[0]] == math.prod(table)
+
+
+def _factors(op: Op, operand: int) -> set[int]:
+    return {f for dim in op.rule.operands[operand] for f in dim}
+
+
+def find_fused(program: Program, compiler: Compiler) -> list[bool]:
     """The ops that are computed inside others: elementwise ones, and those that only move elements around."""
     known: dict[int, bool] = {}
+    one_hot = compiler[ONE_HOT]
     for op in program.ops:
         if op.signature not in known:
             scales = op.kind in PRODUCTS and not op.flops
             known[op.signature] = op.kind in MOVES_DATA or scales or (bool(op.operands) and is_elementwise(program, op))
-    return [known[op.signature] and op.kind not in ALONE for op in program.ops]
+    return [
+        (known[op.signature] and op.kind not in ALONE) or (one_hot and _is_one_hot(program, op)) for op in program.ops
+    ]
 
 
 def _must_be_stored(program: Program, fused: Sequence[bool], compiler: Compiler) -> list[bool]:
@@ -368,13 +386,13 @@ def _epilogues(program: Program, fused: Sequence[bool], must: list[bool], longes
     claimed: set[int] = set()
     inside: set[int] = set()
     ends: set[int] = set()
-    loops = [o for o, op in enumerate(program.ops) if op.kind == "while"]
+    newest = _newest(program, fused)
     for o in range(len(program.ops) - 1, -1, -1):
         op = program.ops[o]
         if op.kind not in CONTRACTIONS or fused[o]:
             continue
         must[op.results[0]] = False
-        values, meetings = _meetings(program, fused, must, o, claimed, loops, longest)
+        values, meetings = _meetings(program, fused, must, o, claimed, newest, longest)
         end = meetings[-1]
         if not must[values[end]]:
             end = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
@@ -398,16 +416,15 @@ def _meetings(
     must: Sequence[bool],
     contraction: int,
     claimed: set[int],
-    loops: Sequence[int],
+    newest: Sequence[int],
     longest: int,
 ) -> tuple[list[int], list[int]]:
     """The values that follow a contraction, and the numbers of those in which all before them come together.
 
-    What needs something else that a loop after it has to make first does not follow it: the contraction would have to
+    What needs something else that a kernel after it has to make first does not follow it: the contraction would have to
     wait, and to keep its operands for as long.
     """
     op = program.ops[contraction]
-    following_loop = loops[k] if (k := bisect_right(loops, contraction)) < len(loops) else len(program.ops)
     values = [op.results[0]]
     meetings = [0]
     waiting = sorted(program.users[values[0]])
@@ -416,7 +433,7 @@ def _meetings(
         u = waiting.pop(0)
         if not fused[u] or u in claimed or program.ops[u].region != op.region:
             break
-        if any(program.values[v].op >= following_loop for v in program.ops[u].operands if v not in values):
+        if any(newest[v] > contraction for v in program.ops[u].operands if v not in values):
             break
         included.add(u)
         values.append(program.ops[u].results[0])
@@ -427,7 +444,17 @@ def _meetings(
     return values, meetings
 
 
-def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> list[int]:
+def _newest(program: Program, fused: Sequence[bool]) -> list[int]:
+    """For each value the last op, of those that are not computed inside others, that has to run before it is there."""
+    newest = [-1] * len(program.values)
+    for o, op in enumerate(program.ops):
+        before = max((newest[v] for v in op.operands), default=-1) if fused[o] else o
+        for v in op.results:
+            newest[v] = -1 if program.free[v] else before
+    return newest
+
+
+def _positions(program: Program, fused: Sequence[bool], stored: Sequence[bool], root: Sequence[int]) -> list[int]:
     """Each op in its place, but what leads to the results alone right after its operands.
 
     What writes over a donated argument waits until the argument has been read.
@@ -447,6 +474,8 @@ def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> 
     for o, r in enumerate(root):
         if r in tail and o not in tail:  # a product that an update at the end takes in runs in its own place
             at[o] = o
+    _run_when_ready(program, root, tail, at)
+    read = _last_read(program, stored, tail, at)
     for o in sorted(tail):
         op = program.ops[o]
         ready = 0
@@ -456,9 +485,48 @@ def _positions(program: Program, fused: Sequence[bool], root: Sequence[int]) -> 
                 ready = max(ready, done(program, at, maker))
         over = program.donations.get(op.results[0])
         if over is not None:
-            ready = max([ready, *(done(program, at, u) for u in program.users[over] if u not in tail)])
+            ready = max([ready, *(read[u] for u in program.users[over])])
         at[o] = ready
     return at
+
+
+def _last_read(program: Program, stored: Sequence[bool], tail: set[int], at: Sequence[int]) -> list[int]:
+    """The last position at which each op reads its operands; one whose result is not stored, where that is used.
+
+    What is in the tail has no position yet, and does not count.
+    """
+    read = [-1] * len(program.ops)
+    for o in range(len(program.ops) - 1, -1, -1):
+        if o in tail:
+            continue
+        op = program.ops[o]
+        if len(op.results) == 1 and not stored[op.results[0]] and program.users[op.results[0]]:
+            read[o] = max(read[u] for u in program.users[op.results[0]])
+        else:
+            read[o] = done(program, at, o)
+    return read
+
+
+def _run_when_ready(program: Program, root: Sequence[int], tail: set[int], at: list[int]) -> None:
+    """Have each contraction run as soon as what it takes in is there, whatever stands between it and its last op."""
+    last: dict[int, int] = {}  # of a kernel with contractions the last of these, and then when it can run
+    members: dict[int, list[int]] = {}
+    for o, r in enumerate(root):
+        if r not in tail and program.ops[o].region == program.ops[r].region:
+            members.setdefault(r, []).append(o)
+            if program.ops[o].kind in CONTRACTIONS and program.ops[o].flops:
+                last[r] = o
+    for r in sorted(last):
+        if last[r] == r:
+            continue
+        ready = last[r]
+        for o in members[r]:
+            for v in program.ops[o].operands:
+                maker = program.values[v].op
+                if maker >= 0 and root[maker] != r and not program.free[v]:
+                    ready = max(ready, done(program, at, maker))
+        for o in members[r]:
+            at[o] = min(ready, r)
 
 
 def _moved_early(program: Program) -> Iterator[tuple[int, int]]:

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from shardwright.ir.kinds import CONTRACTIONS
 from shardwright.ir.program import Program
-from shardwright.price.kernels import find_fused
 from shardwright.price.program_classes import Classes
 from shardwright.price.transfers import places_of
 
@@ -216,7 +215,7 @@ def _ready_at(classes: Classes, places: Sequence[int]) -> list[int]:
     What is cut out of an argument, or converted from it, is there as soon as that is.
     """
     program = classes.program
-    fused, at = find_fused(program), classes.kernels.at
+    fused, at = classes.kernels.fused, classes.kernels.at
     found = [-1] * len(program.values)
     for o, op in enumerate(program.ops):
         place = places[op.region]

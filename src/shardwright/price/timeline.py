@@ -64,6 +64,9 @@ def make_timeline(model: CostModel, state: State) -> Timeline:
     spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for buffer in classes.buffers.temporary:
         spans[VALUES].append((buffer.start, buffer.end, model.buffer_bytes(buffer, view)))
+    for relaid in units.relaid:
+        if relaid.start >= 0:
+            spans[VALUES].append((relaid.start, relaid.end, int(units.relaid_work(relaid, view).copy_bytes)))
     for laid in units.laid:
         if laid.made >= 0:
             spans[VALUES].append((*units.laid_span(laid), int(units.laid_work(laid, view).copy_bytes)))
@@ -71,6 +74,9 @@ def make_timeline(model: CostModel, state: State) -> Timeline:
         for want, (_, which) in units.wanted(u, view).items():
             each = int(units.copy_bytes(u, want, which))
             spans[COPIES] += [(*units.use_span(m, which), each) for m in classes.use_classes.members[u]]
+        if late := units.kept_late(u, view):
+            found = [units.late_span(m, late.which) for m in classes.use_classes.members[u]]
+            spans[VALUES] += [(*span, late.bytes) for span in found if span]
     held = model.held_bytes(state)
     unreduced = np.zeros(len(positions), np.int64)
     for k, members in enumerate(classes.kernel_classes.members):

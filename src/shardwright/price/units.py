@@ -9,6 +9,8 @@ met. Parts of states that differ often come to the same parts of units, so the s
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +21,8 @@ import numpy as np
 
 from shardwright._memo import Memo, Numbers
 from shardwright.compiler.overlapping import LOOPED_BESIDE, STARTED_EARLY
+from shardwright.compiler.storing import LATE_SUMS
+from shardwright.ir.kinds import CONTRACTIONS, SAME_ENTRIES
 from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.price.buffers import AS_IT_LIES, Form
 from shardwright.price.class_prices import KernelWork, KernelWorks, OpPrice, OpPrices, Seen, Tensors, View
@@ -29,6 +33,7 @@ from shardwright.price.layout import stored_bytes
 from shardwright.price.overlap import Lane, Overlap, picoseconds
 from shardwright.price.prices import DevicePrices
 from shardwright.price.program_classes import Classes, Counts, Points, coverage
+from shardwright.price.relaid import Relaid
 from shardwright.price.transfers import COMPUTE, TO_DEVICE, TO_HOST, Seconds, Transfers, host_rate
 from shardwright.price.uneven import moved_padding
 from shardwright.space.state import Sharding, Subject, without
@@ -37,6 +42,13 @@ Rows = Counts
 """Bytes at each point of the program."""
 Wanted = dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]]
 """The shardings that a value has to be brought to: by which moves, and for which of its uses."""
+
+
+class Late(NamedTuple):
+    """A value that is kept for some of its uses, by number, longer than the program's order asks for."""
+
+    which: tuple[int, ...]
+    bytes: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -187,11 +199,34 @@ class Units:
         self.early = on.device.compiler[STARTED_EARLY] if overlap is not None else frozenset()
         self.looped = on.device.compiler[LOOPED_BESIDE]
         self.transfers = Transfers(classes.program)
-        self.relaid: tuple[int, ...] = classes.buffers.relaid if on.device.tile else ()
-        """Results of loops that are copied to another layout and back, on a device that has layouts."""
+        self.relaid: tuple[Relaid, ...] = classes.buffers.relaid if on.device.tile else ()
+        """Results of loops that may be copied to another layout and back, on a device that has layouts."""
         self.laid: tuple[Laid, ...] = classes.buffers.laid if on.device.tile else ()
         """What is laid out anew for gathers and scatters, on a device that has layouts."""
         self._uses = [ops.among([o for o, _ in use.uses]) for use in classes.use_classes.keys]
+        late = on.device.compiler[LATE_SUMS]
+        self._gradients = [self._gradient_uses(u) if late else () for u in range(len(classes.use_classes.keys))]
+        self._last_products = self._find_last_products() if late else {}
+        self._barriers: dict[int, list[int]] = defaultdict(list)
+        for o, op in enumerate(classes.program.ops):
+            if op.kind == "optimization_barrier":
+                self._barriers[op.region].append(o)
+
+    def _gradient_uses(self, use_class: int) -> tuple[int, ...]:
+        """Which uses of the values of a class are products that no other product waits for."""
+        program = self.classes.program
+        uses = self.classes.uses[self.classes.use_classes.members[use_class][0]][1]
+        found = [(k, program.ops[o]) for k, (o, _) in enumerate(uses)]
+        return tuple([k for k, op in found if op.kind in CONTRACTIONS and not program.awaited[op.results[0]]])
+
+    def _find_last_products(self) -> dict[int, int]:
+        """Where in each region the last product runs that another one waits for."""
+        program, at = self.classes.program, self.classes.kernels.at
+        last: dict[int, int] = {}
+        for o, op in enumerate(program.ops):
+            if op.kind in CONTRACTIONS and program.awaited[op.results[0]]:
+                last[op.region] = max(last.get(op.region, 0), at[o])
+        return defaultdict(lambda: -1, last)
 
     def all(self) -> Iterator[tuple[Iterable[Subject], Unit]]:
         """Every unit, with the groups of a state that it sees."""
@@ -205,8 +240,9 @@ class Units:
             yield of_class[c], self._buffer(c, AS_IT_LIES, count * everywhere)
         for (c, form), column in self.points.columns.items():
             yield of_class[c], self._buffer(c, form, column)
-        for v in self.relaid:
-            yield of_class[classes.of_value[v]], self._relayout(classes.of_value[v])
+        for relaid in self.relaid:
+            made = of_op[classes.of_op[relaid.maker]] if relaid.maker >= 0 else frozenset()
+            yield of_class[classes.of_value[relaid.value]] | made, self._relayout(relaid)
         for laid in self.laid:
             yield of_op[classes.of_op[laid.op]], self._laid(laid)
         for k, kernel in enumerate(classes.kernel_classes.keys):
@@ -233,21 +269,34 @@ class Units:
 
     # Values that are laid out anew.
 
-    def _relayout(self, value_class: int) -> Unit:
-        """A loop's values of a class that are copied to another layout and back."""
+    def _relayout(self, relaid: Relaid) -> Unit:
+        """A loop's value that is copied to another layout and back."""
+        column = coverage(self.points.at, [relaid.start], [relaid.end]) if relaid.start >= 0 else None
 
-        def part(number: int) -> Part:
-            return Part(self._relayout_seconds(value_class, self.tensors.shardings[number]))
+        def part(key: tuple[Sharding, bool]) -> Part:
+            work = self._relaid_work(relaid, *key)
+            held = ((column, int(work.copy_bytes)),) if column is not None and work.copy_bytes else ()
+            return Part(work.seconds, 0.0, held) if work.seconds or held else NO_PART
 
-        return Unit(partial(self.tensors.number, value_class), Memo(part))
+        return Unit(partial(self._relaid_key, relaid), Memo(part))
 
-    def relayout_seconds(self, value_class: int, view: View) -> float:
-        """The seconds of copying a loop's values of a class to another layout and back."""
-        return self._relayout_seconds(value_class, self.tensors.sharding(value_class, view))
+    def relaid_work(self, relaid: Relaid, view: View) -> LaidWork:
+        """What copying a loop's value to another layout and back takes; nothing where it lies so anyway."""
+        return self._relaid_work(relaid, *self._relaid_key(relaid, view))
 
-    def _relayout_seconds(self, value_class: int, sharding: Sharding) -> float:
-        local = self.tensors.local_shape(value_class, sharding)
-        return relayout_seconds(local, self.tensors.bytes_in(value_class, sharding), self.on.device)
+    def _relaid_key(self, relaid: Relaid, view: View) -> tuple[Sharding, bool]:
+        """How such a value lies, and whether what is written to it comes out of a collective."""
+        maker = relaid.maker
+        moved = maker >= 0 and any(self.ops.price(self.classes.of_op[maker], view).assignment.after)
+        return self.tensors.sharding(self.classes.of_value[relaid.value], view), moved
+
+    def _relaid_work(self, relaid: Relaid, sharding: Sharding, moved: bool) -> LaidWork:
+        c = self.classes.of_value[relaid.value]
+        local = self.tensors.local_shape(c, sharding)
+        if not relaid.is_copied(local, moved=moved):
+            return LaidWork()
+        size = self.tensors.bytes_in(c, sharding)
+        return LaidWork(relayout_seconds(local, size, self.on.device), size if relaid.start >= 0 else 0.0)
 
     def _laid(self, laid: Laid) -> Unit:
         """A value that is laid out anew for a gather or a scatter."""
@@ -340,6 +389,12 @@ class Units:
         columns = Memo(column)
         gathers = Memo(partial(self._gathers, members))
 
+        def late_column(which: tuple[int, ...]) -> Counts:
+            spans = [span for m in members if (span := self.late_span(m, which))]
+            return coverage(self.points.at, *zip(*spans, strict=True)) if spans else np.zeros(len(self.points.at), int)
+
+        late_columns = Memo(late_column)
+
         def part(prices: tuple[OpPrice, ...]) -> Part:
             comm, held, lane = 0.0, [], []
             for want, (moves, which) in self._wanted(use_class, prices).items():
@@ -348,6 +403,8 @@ class Units:
                 held.append((columns[which], int(self.copy_bytes(use_class, want, which))))
                 if self.starts_early(moves) and (beside := gathers[which]) is not None:
                     lane.append((beside, picoseconds(seconds)))
+            if (late := self._kept_late(use_class, prices)) is not None:
+                held.append((late_columns[late.which], late.bytes))
             return Part(0.0, comm * count, tuple(held), lane=tuple(lane)) if held else NO_PART
 
         return Unit(partial(self.ops.prices, self._uses[use_class]), Memo(part))
@@ -384,6 +441,39 @@ class Units:
                 want = a.operands[operand]
                 found[want] = (found[want][0], (*found[want][1], k)) if want in found else (moves, (k,))
         return found
+
+    def kept_late(self, use_class: int, view: View) -> Late | None:
+        """For which of its uses a value is kept until the end of its region, and its bytes then; None for none."""
+        return self._kept_late(use_class, self.ops.prices(self._uses[use_class], view))
+
+    def _kept_late(self, use_class: int, prices: tuple[OpPrice, ...]) -> Late | None:
+        which = tuple([k for k in self._gradients[use_class] if prices[k].assignment.loop_seconds])
+        if not which:
+            return None
+        operand = self.classes.use_classes.keys[use_class].uses[which[0]][1]
+        lies = prices[which[0]].assignment.operands[operand]
+        return Late(which, int(self.copy_bytes(use_class, lies, which)))
+
+    def late_span(self, member: int, which: tuple[int, ...]) -> tuple[int, int] | None:
+        """The positions for which a value is kept longer than the program's order asks for; None for none."""
+        program, kernels = self.classes.program, self.classes.kernels
+        v, uses = self.classes.uses[member]
+        if self._is_computed_inside(v):
+            start = min(kernels.at[o] for o, _ in uses)
+        else:
+            start = max(kernels.last[u] for u in program.users[v]) + 1
+        region = program.ops[uses[which[0]][0]].region
+        barriers = self._barriers[region]
+        following = bisect_left(barriers, start)
+        end = min(self._last_products[region], *barriers[following : following + 1], start + len(program.ops))
+        return (start, end) if start <= end else None
+
+    def _is_computed_inside(self, v: int) -> bool:
+        """Whether a value is computed in the kernels that read it, and not only read there in another form."""
+        program, stored = self.classes.program, self.classes.kernels.stored
+        while not stored[v] and (o := program.values[v].op) >= 0 and program.ops[o].kind in SAME_ENTRIES:
+            v = program.ops[o].operands[0]
+        return not stored[v]
 
     def use_span(self, member: int, which: tuple[int, ...]) -> tuple[int, int]:
         """The positions from and up to which a value is there for these of its uses."""
