@@ -88,7 +88,7 @@ def tried(plan, policy):
 
 def agree(found, real, before):
     """The cost of a draft with that of the program, and what it was before."""
-    assert found.peak_bytes == pytest.approx(real.peak_bytes, rel=0.01)
+    assert found.peak_bytes == pytest.approx(real.peak_bytes, rel=0.05)
     difference = abs(real.step_seconds - before.step_seconds)
     allowed = max(0.1 * difference, 0.02 * real.step_seconds)
     assert found.step_seconds == pytest.approx(real.step_seconds, abs=allowed)
@@ -183,8 +183,8 @@ def test_a_checkpoint_to_add(plans, short):
     assert not short.fits
     advice = next(a for a in short.advice if not a.policy)
     assert (advice.change, advice.fits) == ("add", True)
-    assert advice.peak_bytes == pytest.approx(real.peak_bytes, rel=0.01)
-    assert advice.step_seconds == pytest.approx(real.step_seconds, rel=0.02)
+    assert advice.peak_bytes == pytest.approx(real.peak_bytes, rel=0.05)
+    assert advice.step_seconds == pytest.approx(real.step_seconds, rel=0.05)
     assert advice.saved_bytes == short.estimate_cost.peak_bytes - advice.peak_bytes
     assert advice.saved_seconds == short.estimate_cost.step_seconds - advice.step_seconds
     assert advice.source.file == __file__

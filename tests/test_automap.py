@@ -141,7 +141,7 @@ def test_data_parallelism():
     cost, expected = costs.evaluate_shardings(propagation.shardings(masks)), data_parallel("mlp")
     # Shardings that no state gives leave the ops free to use any axis, so that they may come out a little cheaper.
     assert cost.step_seconds <= expected.step_seconds * (1 + 1e-9)
-    assert cost.step_seconds == pytest.approx(expected.step_seconds, rel=1e-3)
+    assert cost.step_seconds == pytest.approx(expected.step_seconds, rel=3e-3)
     assert cost.peak_bytes == expected.peak_bytes
 
 

@@ -250,7 +250,7 @@ def test_a_dimension_that_no_decision_names(mesh, decisions, change):
 
 def test_a_size_that_would_not_help_is_not_spoken_of():
     """Data parallelism with a large batch: to store the weights in parts would cost gathers."""
-    plan = planned([("x", "x[0]")], {"x": 4}, odd(11, rows=65_536))
+    plan = planned([("x", "x[0]")], {"x": 4}, odd(11, rows=2**20))
     assert not plan.explain("params.a").uneven
 
 
