@@ -1,6 +1,7 @@
 """Values that are kept rounded: what only products read, and these round it, is rounded when it is made.
 
-Sums of such a value do not count as readers: they are taken in the kernel that makes it, before it is rounded.
+What comes from the host's memory is as it was there. Sums of such a value do not count as readers: they are taken in
+the kernel that makes it, before it is rounded.
 
 ``compiler.storing.KEPT_ROUNDED`` says what XLA does, and how it was seen.
 """
@@ -12,6 +13,7 @@ from functools import partial
 from shardwright.compiler import Compiler
 from shardwright.compiler.storing import KEPT_ROUNDED
 from shardwright.ir.kinds import CONSTRAINT, CONTRACTIONS, CUTS, VIEWS
+from shardwright.ir.memory import moved_to
 from shardwright.ir.program import Op, Program, bits_of
 
 _MOVING = VIEWS | CUTS | {"concatenate", "pad", CONSTRAINT}
@@ -28,7 +30,7 @@ def kept_rounded(program: Program, compiler: Compiler) -> list[str]:
     terms, users = program.move_terms, program.users
     for o in range(len(program.ops) - 1, -1, -1):
         op = program.ops[o]
-        if op.regions or (op.rule.reduction and op.kind not in CONTRACTIONS):
+        if op.regions or moved_to(op) is not None or (op.rule.reduction and op.kind not in CONTRACTIONS):
             continue
         for v in op.results:
             wide = v not in carried and users[v] and bits_of(program.values[v].dtype) > bits_of(narrow)
