@@ -90,7 +90,7 @@ def agree(found, real, before):
     """The cost of a draft with that of the program, and what it was before."""
     assert found.peak_bytes == pytest.approx(real.peak_bytes, rel=0.05)
     difference = abs(real.step_seconds - before.step_seconds)
-    allowed = max(0.1 * difference, 0.02 * real.step_seconds)
+    allowed = max(0.1 * difference, 0.05 * real.step_seconds)
     assert found.step_seconds == pytest.approx(real.step_seconds, abs=allowed)
 
 
