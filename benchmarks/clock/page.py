@@ -109,8 +109,8 @@ def _totals(found: Mapping[str, Sequence[Row]]) -> list[str]:
         f"{quantile(steps, 0.9):.1%} at the 90th percentile. Memory: {statistics.median(sizes):.1%} and "
         f"{quantile(sizes, 0.9):.1%}. Whether it fits: {sum(a == b for a, b in judged)} of {len(judged)} right, "
         f"{sum(a and not b for a, b in judged)} called fitting that the compiler refuses. Spearman: least "
-        f"{min(ranks, default=0):.2f}, mean {statistics.mean(ranks or [0]):.2f}. Regret: mean "
-        f"{statistics.mean(regrets or [0]):.1%}, worst {max(regrets, default=0):.1%}."
+        f"{min(ranks, default=0):.2f}, mean {statistics.mean(ranks or [0]):.2f}. "
+        + (f"Regret: mean {statistics.mean(regrets):.1%}, worst {max(regrets):.1%}." if regrets else "")
     ]
 
 
