@@ -11,7 +11,6 @@ import gzip
 import hashlib
 import importlib
 import json
-import random
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ import jax
 
 import shardwright as sw
 from benchmarks.clock import DEVICE, MESH, OURS, PLANS, SUBJECTS, TARGET, Subject
+from benchmarks.fidelity import random_decisions
 from shardwright.models import build
 from shardwright.problem import Problem
 from shardwright.request.targets import parse_target
@@ -32,7 +32,6 @@ from shardwright.verify.hlo import parse_hlo
 
 _KEPT = ("memory", "peak_bytes", "limit_bytes", "fits", "compile_seconds", "crash", "error")
 _READ = ("step_seconds", "compute_seconds", "comm_seconds", "exposed_seconds", "serial_seconds", "bytes", "counts")
-_MOST_DIMENSIONS = 3
 
 
 def examine(name: str, folder: Path, plans: Sequence[str], *, compiles: bool, limit_seconds: float) -> None:
@@ -73,24 +72,16 @@ def _plans(
             if name == OURS:
                 plan = sw.partition(fn, *args, mesh=MESH, device=DEVICE, progress=False, ask_compiler=False, **options)
             else:
-                made = _random(problem.analysis, decisions) if isinstance(decisions, int) else list(decisions)
+                made = (
+                    random_decisions(problem.analysis, MESH, decisions)
+                    if isinstance(decisions, int)
+                    else list(decisions)
+                )
                 plan = problem.plan_of([made, implied_decisions(problem.analysis, problem.mesh)])
         except sw.ShardwrightError as error:
             yield name, f"{type(error).__name__}: {error}"
             continue
         yield name, plan
-
-
-def _random(analysis: sw.Analysis, seed: int) -> list[sw.Decision]:
-    """Up to three dimensions on each axis, of those that do some work and that the axis divides."""
-    choose = random.Random(seed)
-    out = []
-    for axis, size in MESH.items():
-        able = [d for d in analysis.descriptions if d.flops and any(s % size == 0 for s in d.sizes)]
-        for d in choose.sample(able, min(len(able), choose.randint(1, _MOST_DIMENSIONS))):
-            conflicts = analysis.groups[analysis.descriptions.index(d)].conflicts
-            out.append(sw.Decision(axis, d.name, tuple(choose.randrange(2) for _ in conflicts)))
-    return out
 
 
 def _key(subject: Subject, plan: sw.Plan) -> str:

@@ -13,6 +13,7 @@ from scipy.stats import spearmanr
 
 import shardwright as sw
 from benchmarks.clock import DEVELOPED, JUDGED, OURS, SUBJECTS
+from benchmarks.fidelity import quantile
 
 GIB = 2**30
 Row = Mapping[str, Any]
@@ -33,12 +34,6 @@ def summary(row: Row) -> str:
     else:
         said += f"; {c.get('crash', 'not compiled')}"
     return said
-
-
-def quantile(numbers: Sequence[float], part: float) -> float:
-    """The smallest number that so large a part of them does not exceed."""
-    ordered = sorted(numbers)
-    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
 def page(about: str, rows: Mapping[tuple[str, str], Row]) -> str:
