@@ -24,13 +24,11 @@ REPOSITORY = Path(__file__).parents[1]
 PAGES: dict[str, tuple[str, ...]] = {
     "calibration": ("-m benchmarks.calibrate tpu-v5e --keep {keep} --page {page}",),
     "clock": ("-m benchmarks.clock --rows {rows} --keep {keep} --cache {cache} --write {page}",),
-    "inside": ("-m benchmarks.inside --rows {rows} --write {page}",),
+    "inside": ("-m benchmarks.clock --rows {clock} --no-run --inside {page}",),
     "evaluate": ("benchmarks/evaluate.py --write {page}",),
     "analysis": ("benchmarks/analysis.py --write {page}",),
     "data_parallel_tpu": ("benchmarks/data_parallel_tpu.py --write {page}",),
-    "judged": ("-m benchmarks.judged --rows {rows} --write {page}",),
-    "fidelity": ("benchmarks/fidelity.py --rows {rows} --write {page}",),
-    "fidelity_gpu": ("benchmarks/fidelity.py --gpu --rows {rows} --write {page}",),
+    "gpu_memory": ("-m benchmarks.gpu_memory --rows {rows} --write {page}",),
     "long_context": ("-m benchmarks.long_context --verify --write {page}",),
     "fit": ("benchmarks/fit.py --write {page}",),
     "offload": ("benchmarks/offload.py --rows {rows} --write {page}",),
@@ -73,6 +71,7 @@ def make(name: str, folder: Path, rows: Path) -> bool:
     """Run the commands of a page; whether all of them ended well."""
     page = REPOSITORY / "docs" / "benchmarks" / f"{name}.md"
     at = {"rows": rows / f"{name}.jsonl", "page": page, "keep": folder / name, "cache": folder / "environments"}
+    at["clock"] = rows / "clock.jsonl"
     known = {"JAX_PLATFORMS": "cpu", "SHARDWRIGHT_COMPILED": str(folder / "compiled"), **os.environ}
     for command in PAGES[name]:
         words = [word.format(**at) for word in shlex.split(command)]

@@ -12,7 +12,7 @@ _HEAD = """# Calibration
 What kernels take on a TPU beyond its peaks is fitted to designed programs: small ones of one class each, products over
 shapes and types, attention's batches of them, softmax and norms, elementwise chains, reductions, gathers, convolutions
 and loops, compiled ahead of time for one chip. The programs that estimates are judged by
-([fidelity](fidelity.md), [models of others](ecosystem.md)) are none of them.
+([the clock](clock.md), [models of others](ecosystem.md)) are none of them.
 
     python -m benchmarks.calibrate tpu-v5e --keep TEXTS          compile what is not kept yet, fit, write the data file
     python -m benchmarks.calibrate --page docs/benchmarks/calibration.md

@@ -4,10 +4,12 @@
     python -m benchmarks.clock --cache ~/ecosystem --keep ~/clock --rows rows.jsonl --only "Conformer" --again
     python -m benchmarks.clock --keep ~/clock --rows rows.jsonl --again --no-compile          the estimates anew
     python -m benchmarks.clock --rows rows.jsonl --no-run --write docs/benchmarks/clock.md
+    python -m benchmarks.clock --rows rows.jsonl --no-run --inside docs/benchmarks/inside.md
 
 Needs the tpu extra, the network to install libraries, and no TPU. Every subject is planned by the search, by experts'
-tactics and at random, on a mesh of data 4 × model 4, and all plans are compiled for 16 TPU v5e. What the compiler said
-is kept, so that a change of the model compiles nothing again but plans that are new.
+tactics and at random, on a mesh of data 4 × model 4, and all plans are compiled for 16 TPUs, v5e unless it says
+otherwise. Steps are replayed from the compiled schedules. What the compiler said is kept, so that a change of the model
+compiles nothing again but plans that are new.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.clock import PLANS, SUBJECTS
-from benchmarks.clock.page import page, summary
+from benchmarks.clock.page import BY_HAND, inside_page, page, summary
 from benchmarks.ecosystem import ENVIRONMENTS
 from benchmarks.ecosystem.environments import environment
 
@@ -84,6 +86,7 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true", help="the estimates, and what is kept")
     parser.add_argument("--no-run", action="store_true")
     parser.add_argument("--write", type=Path, help="the page with the tables")
+    parser.add_argument("--inside", type=Path, help="the page of plans beside their specs alone")
     options = parser.parse_args()
     names = [name.strip() for name in options.only.split(";")] if options.only else list(SUBJECTS)
     plans = [plan.strip() for plan in options.plans.split(";")] if options.plans else list(PLANS)
@@ -99,11 +102,13 @@ def main() -> None:
             wanted = [plan for plan in plans if plan not in done]
             if wanted and not run(name, wanted, options):
                 print(f"{name}: it did not come to its end; see {log_of(name, options.keep)}", file=sys.stderr)
-    text = page(__doc__ or "", read(options.rows))
     if options.write:
-        options.write.write_text(text)
-    else:
-        print(text)
+        before = options.write.read_text() if options.write.exists() else ""
+        options.write.write_text(page(__doc__ or "", read(options.rows), before.partition(BY_HAND)[2]))
+    if options.inside:
+        options.inside.write_text(inside_page(read(options.rows)))
+    if not (options.write or options.inside):
+        print(page(__doc__ or "", read(options.rows)))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ import jax
 from scipy.stats import spearmanr
 
 import shardwright as sw
-from benchmarks.clock import DEVELOPED, JUDGED, OURS, SUBJECTS
-from benchmarks.fidelity import quantile
+from benchmarks.clock import DEVELOPED, JUDGED, OURS, SPECS, SUBJECTS
 
 GIB = 2**30
+BY_HAND = "<!-- by hand, and kept -->"
+"""What stands on the page after this is not made by the script."""
 Row = Mapping[str, Any]
 
 
@@ -24,7 +25,9 @@ def summary(row: Row) -> str:
     if "unable" in row:
         return f"{row['subject']}, {row['plan']}: {row['unable'][:120]}"
     e, c = row["estimate"], row["compiled"]
-    said = f"{row['subject']}, {row['plan']}: {1e3 * e['step_seconds']:.1f} ms, {e['peak_bytes'] / GIB:.2f} GiB"
+    said = f"{row['subject']}, {row['plan']}:"
+    if e:
+        said += f" {1e3 * e['step_seconds']:.1f} ms, {e['peak_bytes'] / GIB:.2f} GiB"
     if row.get("same_as"):
         said += f", the same as {row['same_as']}"
     if c.get("step_seconds"):
@@ -36,10 +39,11 @@ def summary(row: Row) -> str:
     return said
 
 
-def page(about: str, rows: Mapping[tuple[str, str], Row]) -> str:
-    """The whole page."""
+def page(about: str, rows: Mapping[tuple[str, str], Row], notes: str = "") -> str:
+    """The whole page, with notes that were written by hand."""
     by_subject: dict[str, list[Row]] = defaultdict(list)
-    for (subject, _), row in rows.items():
+    planned = {key: row for key, row in rows.items() if key[1] != SPECS}
+    for (subject, _), row in planned.items():
         by_subject[subject].append(row)
     title, _, rest = about.partition("\n")
     needs = "Needs the tpu extra" + rest.partition("Needs the tpu extra")[2]
@@ -49,9 +53,59 @@ def page(about: str, rows: Mapping[tuple[str, str], Row]) -> str:
         if found:
             parts += [f"## Programs that the model {'was' if kind == DEVELOPED else 'is'} {kind}"]
             parts += ["\n".join(_totals(found)), "\n".join(_by_subject(found))]
-    parts += ["## All plans", "\n".join(_all(rows.values()))]
-    parts += [f"{date.today()}, shardwright {sw.__version__}, jax {jax.__version__}; `python -m benchmarks.clock`."]
+    parts += ["## All plans", "\n".join(_all(planned.values())), _made()]
+    parts += [BY_HAND, *([notes.strip()] if notes.strip() else [])]
     return "\n\n".join(parts) + "\n"
+
+
+def _made() -> str:
+    return f"{date.today()}, shardwright {sw.__version__}, jax {jax.__version__}; `python -m benchmarks.clock`."
+
+
+def inside_page(rows: Mapping[tuple[str, str], Row]) -> str:
+    """What the decisions inside programs are worth: ours as it is, and its specs alone."""
+    lines = [
+        "| program | step, ms: `plan.jit` | specs alone | ratio | waiting for communication, ms | GiB |",
+        "|---|---|---|---|---|---|",
+    ]
+    ratios = []
+    for name in SUBJECTS:
+        both = [rows.get((name, plan), {}).get("compiled", {}) for plan in (OURS, SPECS)]
+        steps = [found.get("step_seconds") for found in both]
+        if not steps[0] or not both[1]:
+            continue
+        shown = [
+            f"{1e3 * step:.1f}" if step else "does not fit" if found.get("fits") is False else "not compiled"
+            for step, found in zip(steps, both, strict=True)
+        ]
+        ratio = ""
+        if steps[1]:
+            ratios.append(steps[1] / steps[0])
+            ratio = f"{ratios[-1]:.2f}"
+        waits = ", ".join(f"{1e3 * c['exposed_seconds']:.1f}" if c.get("step_seconds") else "–" for c in both)
+        sizes = ", ".join(f"{c['peak_bytes'] / GIB:.2f}" if c.get("peak_bytes") else "–" for c in both)
+        lines.append(f"| {name} | {shown[0]} | {shown[1]} | {ratio} | {waits} | {sizes} |")
+    total = (
+        f"Specs alone take {statistics.geometric_mean(ratios):.2f} times as long in the geometric mean of "
+        f"{len(ratios)} programs, {min(ratios):.2f} times at least and {max(ratios):.2f} times at most."
+        if ratios
+        else ""
+    )
+    return "\n\n".join([_INSIDE, "\n".join(lines), total, _made()]) + "\n"
+
+
+_INSIDE = """# What the decisions inside a program are worth
+
+Each program's plan, compiled for 16 TPUs twice: as `plan.jit` runs it, with values inside the program told how they
+lie where XLA would not find that by itself, and by plain `jax.jit` with `plan.in_specs` and `plan.out_specs` alone,
+where XLA's partitioner decides all that lies between. Steps are replayed from the compiled schedules. [The
+clock](clock.md) has the programs' other plans."""
+
+
+def quantile(numbers: Sequence[float], part: float) -> float:
+    """The smallest number that at least this part of them does not exceed."""
+    ordered = sorted(numbers)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
 def timed(rows: Iterable[Row]) -> list[Row]:

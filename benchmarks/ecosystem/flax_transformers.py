@@ -58,13 +58,13 @@ def t5_large() -> Planned:
     return training(loss, params, tokens(64, 512), tokens(64, 128), KEY)
 
 
-def whisper_large() -> Planned:
+def whisper_large(layers: int = 32) -> Planned:
     """Speech to text, forward: 64 clips of 30 seconds, 448 words each."""
     config = transformers.WhisperConfig(
         num_mel_bins=80,
         d_model=1280,
-        encoder_layers=32,
-        decoder_layers=32,
+        encoder_layers=layers,
+        decoder_layers=layers,
         encoder_attention_heads=20,
         decoder_attention_heads=20,
         encoder_ffn_dim=5120,
@@ -78,15 +78,20 @@ def whisper_large() -> Planned:
     return logits, (params, array(64, 80, 3000, dtype=jnp.bfloat16), tokens(64, 448)), {}
 
 
-def clip_large() -> Planned:
+def clip_large(layers: int = 12, batch: int = 1024) -> Planned:
     """Contrastive training of CLIP ViT-L/14 with AdamW, 1,024 pictures and texts."""
     config = transformers.CLIPConfig(
-        text_config={"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12, "num_hidden_layers": 12},
+        text_config={
+            "hidden_size": 768,
+            "intermediate_size": 3072,
+            "num_attention_heads": 12,
+            "num_hidden_layers": layers,
+        },
         vision_config={
             "hidden_size": 1024,
             "intermediate_size": 4096,
             "num_attention_heads": 16,
-            "num_hidden_layers": 24,
+            "num_hidden_layers": 2 * layers,
             "patch_size": 14,
         },
         projection_dim=768,
@@ -99,7 +104,7 @@ def clip_large() -> Planned:
         labels = jnp.arange(words.shape[0])
         return cross_entropy(found.logits_per_text, labels) + cross_entropy(found.logits_per_image, labels)
 
-    return training(loss, params, tokens(1024, 77), array(1024, 3, 224, 224), KEY)
+    return training(loss, params, tokens(batch, 77), array(batch, 3, 224, 224), KEY)
 
 
 def vit_huge(layers: int = 32) -> Planned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import haiku as hk
@@ -14,7 +15,16 @@ from ecosystem.steps import KEY, Planned, array, cross_entropy, tokens
 
 def resnet_152() -> Planned:
     """Classification with momentum and batch statistics, 1,024 pictures of 224 × 224."""
-    net = hk.transform_with_state(lambda pictures: hk.nets.ResNet152(1000)(pictures, is_training=True))
+    return _training(lambda pictures: hk.nets.ResNet152(1000)(pictures, is_training=True))
+
+
+def resnet_50() -> Planned:
+    """The same with fewer blocks."""
+    return _training(lambda pictures: hk.nets.ResNet50(1000)(pictures, is_training=True))
+
+
+def _training(model: Callable[[Any], Any]) -> Planned:
+    net = hk.transform_with_state(model)
     optimizer = optax.sgd(0.1, momentum=0.9, nesterov=True)
 
     def train_step(params: Any, stats: Any, opt_state: Any, batch: Any) -> Any:

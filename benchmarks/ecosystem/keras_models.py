@@ -64,12 +64,12 @@ def convnext_xl() -> Planned:
     )
 
 
-def t5_large() -> Planned:
+def t5_large(layers: int = 24) -> Planned:
     """Encoder and decoder, forward: batch 64, 512 words in and 128 out."""
     keras.mixed_precision.set_global_policy("bfloat16")
     with keras.StatelessScope(initialize_variables=False):
         model = keras_hub.models.T5Backbone(
-            vocabulary_size=32128, num_layers=24, num_heads=16, hidden_dim=1024, intermediate_dim=4096
+            vocabulary_size=32128, num_layers=layers, num_heads=16, hidden_dim=1024, intermediate_dim=4096
         )
     words = {
         "encoder_token_ids": tokens(64, 512),
@@ -84,13 +84,13 @@ def t5_large() -> Planned:
     return forward, (_shapes(model.trainable_variables), _shapes(model.non_trainable_variables), words), {}
 
 
-def mixtral() -> Planned:
+def mixtral(layers: int = 32) -> Planned:
     """Forward pass of a mixture of 8 experts with Mixtral's sizes, batch 16 × 2,048."""
     keras.mixed_precision.set_global_policy("bfloat16")
     with keras.StatelessScope(initialize_variables=False):
         model = keras_hub.models.MixtralBackbone(
             vocabulary_size=32000,
-            num_layers=32,
+            num_layers=layers,
             num_query_heads=32,
             num_key_value_heads=8,
             hidden_dim=4096,

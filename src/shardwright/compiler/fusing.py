@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shardwright.compiler.behaviours import TPU, Behaviour, everywhere, structural
 
-_SEEN = "Final programs of the libtpu of jax 0.10.2 for v5e, and the totals of benchmarks/fidelity.py"
+_SEEN = "Final programs of the libtpu of jax 0.10.2 for v5e, and the totals of the built-in models"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ ELEMENTWISE = structural(
     "So do broadcasts, conversions and slices. What a loop carries, a branch or the program returns, or an op uses "
     "that fuses nothing (sort, gather, …) is stored. Collectives, custom calls and generators of random bits fuse "
     "with nothing.",
-    evidence=f"{_SEEN}: docs/benchmarks/fidelity.md.",
+    evidence=f"{_SEEN}: docs/benchmarks/clock.md.",
     tests=("test_memory.py::test_elementwise_chains_are_one_kernel",),
     where=("price.kernels.find_kernels",),
 )
@@ -50,7 +50,7 @@ RECOMPUTED = everywhere(
     "nothing.",
     effect=Recomputing(cheap=1.25, expensive=0.75, most_leaves=12, longest_chain=64),
     evidence=f"{_SEEN}: of a softmax the scores in bf16 are kept and not their exponentials in f32. The figures are "
-    "fitted to the memory of these programs (docs/benchmarks/fidelity.md).",
+    "fitted to the memory of these programs (docs/benchmarks/clock.md).",
     tests=(
         "test_memory.py::test_cheap_ops_are_computed_again_and_expensive_ones_kept",
         "test_memory.py::test_what_is_smaller_than_its_inputs_is_kept",
@@ -98,7 +98,7 @@ OPERANDS_INSIDE = Behaviour(
     otherwise=False,
     platforms=TPU,
     ops=("convolution", "dot", "dot_general", "ragged_dot"),
-    evidence=f"{_SEEN}. For GPUs docs/benchmarks/fidelity_gpu.md: products there are custom calls of cuBLAS.",
+    evidence=f"{_SEEN}. For GPUs docs/benchmarks/gpu_memory.md: products there are custom calls of cuBLAS.",
     tests=("test_memory.py::test_a_product_computes_its_operands_inside_on_a_tpu_but_not_on_a_gpu",),
     where=("price.kernels.find_kernels",),
 )

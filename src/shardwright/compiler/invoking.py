@@ -138,7 +138,7 @@ NOT_TRIED = Behaviour(
     otherwise=MappingProxyType({}),
     platforms=CUDA,
     evidence="The CUDA plugin of jax 0.10.2 without a GPU: products of the built-in models do not compile with the "
-    "default options (docs/benchmarks/fidelity_gpu.md).",
+    "default options (docs/benchmarks/gpu_memory.md).",
     tests=("test_compile.py::test_data_parallelism_on_gpus",),
     where=("verify.compile.compile_exported",),
 )

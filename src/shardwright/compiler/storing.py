@@ -9,7 +9,7 @@ CARRIED = structural(
     "From its first content to the last use of what comes out; what a loop does not change is read where it lies. Two "
     "slots that begin as one table of zeros are two buffers.",
     ops=("while",),
-    evidence="docs/benchmarks/fidelity.md: memory of scanned models, libtpu of jax 0.10.2, v5e.",
+    evidence="docs/benchmarks/clock.md: memory of scanned models, libtpu of jax 0.10.2, v5e.",
     tests=(
         "test_memory.py::test_a_loop_keeps_one_copy_of_what_it_carries",
         "test_memory.py::test_what_begins_as_one_table_of_zeros_ends_as_two",
@@ -34,7 +34,7 @@ OVERWRITTEN = structural(
     "an elementwise kernel writes over an operand that it is the last to read",
     "Where operand and result have one shape and type. The same holds of a donated argument that has been read when "
     "the result is complete.",
-    evidence="docs/benchmarks/fidelity.md: memory of training steps, libtpu of jax 0.10.2, v5e.",
+    evidence="docs/benchmarks/clock.md: memory of training steps, libtpu of jax 0.10.2, v5e.",
     tests=(
         "test_memory.py::test_a_chain_holds_two_values_at_a_time",
         "test_memory.py::test_a_result_takes_over_a_donated_argument",
@@ -81,7 +81,7 @@ HOISTED = structural(
     "Not slice by slice: all of the stack is there in both types while the loop runs.",
     ops=("convert", "dynamic_slice"),
     evidence="Scanned decoders with f32 weights that are used in bf16, v5e, libtpu of jax 0.10.2: one convert of the "
-    "stack before the while (docs/benchmarks/fidelity.md).",
+    "stack before the while (docs/benchmarks/clock.md).",
     tests=("test_memory.py::test_a_stack_is_converted_before_the_loop",),
     where=("price.buffers.find_buffers",),
 )

@@ -71,7 +71,7 @@ class KernelCosts:
         matrix_efficiency: The part of the peak that large products reach (8,192³ in bf16).
         streamed_rows: How many rows go through a matrix unit at a time; fewer are padded.
         memory_efficiency: The part of the memory's rate that elementwise kernels reach, fitted to the totals of the
-            programs of benchmarks/fidelity.py.
+            built-in models.
         contraction_memory_efficiency: The same of contractions, whose operands come tile by tile.
         cheap_slots: For each entry that an elementwise op gives: a softmax of f32 takes 32 cycles for each register of
             8 × 128 entries, and each cycle has four slots.
