@@ -31,17 +31,17 @@ class Subject:
         return f"tpu-{self.target.split(':')[1]}"
 
 
-FOUR = {"layers": 4}
+TWO, FOUR = {"layers": 2}, {"layers": 4}
 _JUDGED = (
-    Subject("ViT-H, transformers", "flax_transformers:vit_huge", FOUR, "transformers-4.48"),
+    Subject("ViT-H, transformers", "flax_transformers:vit_huge", TWO, "transformers-4.48"),
     Subject("CLIP, transformers", "flax_transformers:clip_large", {"layers": 2, "batch": 256}, "transformers-4.48"),
-    Subject("Whisper forward, transformers", "flax_transformers:whisper_large", {"layers": 2}, "transformers-4.48"),
-    Subject("Llama 3.2 1B, tunix", "tunix_models:llama_3_1b", {"layers": 3}, "tunix"),
-    Subject("Qwen 3 8B forward, tunix", "tunix_models:qwen_3_8b", {"layers": 3}, "tunix"),
+    Subject("Whisper forward, transformers", "flax_transformers:whisper_large", TWO, "transformers-4.48"),
+    Subject("Llama 3.2 1B, tunix", "tunix_models:llama_3_1b", TWO, "tunix"),
+    Subject("Qwen 3 8B forward, tunix", "tunix_models:qwen_3_8b", TWO, "tunix"),
     Subject("Llama 7B, levanter", "levanter_models:llama_7b", FOUR, "levanter"),
-    Subject("DINOv2 ViT-g, equimo", "equimo_models:dino_giant", FOUR, "equimo"),
-    Subject("T5 forward, keras-hub", "keras_models:t5_large", {"layers": 4}, "keras"),
-    Subject("Mixtral forward, keras-hub", "keras_models:mixtral", {"layers": 2}, "keras"),
+    Subject("DINOv2 ViT-g, equimo", "equimo_models:dino_giant", TWO, "equimo"),
+    Subject("T5 forward, keras-hub", "keras_models:t5_large", TWO, "keras"),
+    Subject("Mixtral forward, keras-hub", "keras_models:mixtral", TWO, "keras"),
     Subject("ResNet-50, haiku", "haiku_nets:resnet_50", {}, "small"),
     Subject("PPO, brax", "brax_agents:ppo", {}, "small"),
     Subject("Llama, Muon", "programs:muon"),
