@@ -19,8 +19,8 @@ _ABOUT = """\
 `python -m benchmarks.contenders` makes this page, with `--quick` of two small cases, in minutes. Every contender
 decides the shardings of the same function on the same mesh, on the same machine, and all their programs are compiled
 ahead of time by the same libtpu, the last one that still had XLA's auto-sharding. No TPU is involved. A step is the
-compiler's own cycles plus the collectives of its final program on the links of the topology, one after the other; GiB
-are the compiler's peak. A tight case may use only so many GiB of each device.
+compiled schedule replayed, for everybody alike: the compiler's own cycles, and what the device waits for collectives
+that are not hidden behind them; GiB are the compiler's peak. A tight case may use only so many GiB of each device.
 
 The time to decide is, for ours, all of `sw.partition`, with JAX's tracing; for the integer program (ours, after Alpa)
 and Automap (ours, after its paper) it is without tracing, analysis and cost model. For XLA's auto-sharding it is the
