@@ -41,7 +41,7 @@ from shardwright.space.state import Sharding, State
 from shardwright.verify import compile_exported
 
 _MOST_MEMORY = 0.8
-_COMPILED = ("step_seconds", "compute_seconds", "comm_seconds", "peak_bytes", "compile_seconds")
+_COMPILED = ("step_seconds", "compute_seconds", "comm_seconds", "exposed_seconds", "peak_bytes", "compile_seconds")
 
 Result = dict[str, Any]
 

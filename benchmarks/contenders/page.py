@@ -74,7 +74,7 @@ def made_on(found: Sequence[Match]) -> list[str]:
 
 
 _HEAD = (
-    "| contender | step, ms | × ours | of it communication | of the limit | GiB | fits | to decide, s | CPU s | what |"
+    "| contender | step, ms | × ours | communication, exposed | of the limit | GiB | fits | to decide, s | CPU s | what |"
 )
 
 
@@ -138,6 +138,9 @@ def deciding(found: Sequence[Match], against: str = XLA) -> list[str]:
     return [*lines, ""] if len(lines) > 2 else []
 
 
+_COMMUNICATION = ("comm_seconds", "exposed_seconds")
+
+
 def tables(found: Sequence[Match]) -> list[str]:
     """A table for each case."""
     lines = []
@@ -167,7 +170,7 @@ def _line(match: Match, name: str, row: Row) -> str:
         f"**{name}**" if name == OURS else name,
         f"{step * 1e3:.1f}" if step else "–",
         f"{ratio:.3f}" if ratio is not None and math.isfinite(ratio) else "",
-        f"{row['comm_seconds'] * 1e3:.1f}" if row.get("comm_seconds") is not None else "",
+        ", ".join(f"{row[name] * 1e3:.1f}" for name in _COMMUNICATION if row.get(name) is not None),
         f"{bound.seconds / step:.0%}" if bound and step else "",
         f"{peak / 2**30:.2f}" if peak else "–",
         "yes" if row.get("fits") else "no",

@@ -16,7 +16,7 @@ from shardwright.verify.figures import memory_figures, program_figures
 from shardwright.verify.hlo import parse_hlo
 from shardwright.verify.messages import shortage
 
-_FIGURES = ("step_seconds", "compute_seconds", "comm_seconds")
+_FIGURES = ("step_seconds", "compute_seconds", "comm_seconds", "exposed_seconds")
 
 _CLOCKS = ("auto_seconds", "auto_cpu_seconds", "again_seconds", "again_cpu_seconds")
 _STAMP = r"^W\d{4} (\d\d):(\d\d):(\d\d\.\d+) .*"
