@@ -8,6 +8,7 @@ for that, in a buffer of its own: see ``compiler/layouts.py``.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -88,6 +89,7 @@ class _Sharing:
         self.in_place: set[int] = set()  # of these, those that need no buffer of their own unless they are copied
         self.laid: list[Laid] = []
         self.contracting = {kernels.at[o] for o, op in enumerate(program.ops) if op.flops}
+        self.reduced = _reduced(program, kernels)
         self.start = [_start(program, kernels, v) for v in range(len(program.values))]
         self.last_use = self._last_uses()
 
@@ -274,7 +276,8 @@ class _Sharing:
         if len(op.results) != 1 or not self.kernels.stored[op.results[0]] or op.flops or op.regions:
             return
         value = program.values[op.results[0]]
-        if op.kind in READS_OUT_OF_PLACE:
+        kernel = self.kernels.joined.get(self.kernels.root[o], self.kernels.root[o])
+        if op.kind in READS_OUT_OF_PLACE or self.reduced.get(kernel, 0) >= math.prod(value.shape):
             return
         for v in op.operands:
             other = program.values[v]
@@ -396,6 +399,16 @@ def _rows(op: Op) -> tuple[int, ...]:
     table, indices, moved = op.rule.operands[0], op.rule.operands[1], (*op.rule.operands, *op.rule.results)[2]
     chosen, factors = {f for dim in indices for f in dim}, {f for dim in moved for f in dim}
     return tuple(d for d, dim in enumerate(table) if dim and dim[0] in factors and dim[0] not in chosen)
+
+
+def _reduced(program: Program, kernels: Kernels) -> dict[int, int]:
+    """For each kernel that reduces something, in one with others or not, the most entries that it reduces."""
+    found: dict[int, int] = defaultdict(int)
+    for o, op in enumerate(program.ops):
+        if op.kind == "reduce":
+            kernel = kernels.joined.get(kernels.root[o], kernels.root[o])
+            found[kernel] = max(found[kernel], math.prod(program.values[op.operands[0]].shape))
+    return found
 
 
 def _start(program: Program, kernels: Kernels, v: int) -> int:

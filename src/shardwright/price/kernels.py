@@ -75,7 +75,7 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
             if (shared and (lengthy or len(read) > again.most_leaves)) or (lengthy and _is_spread(program, v)):
                 stored[v] = True
                 continue
-            lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
+            lost = [a for a in read if not _needed_anyway(program, fused, reach, a, v, chain)]
             if shared and _cheaper_kept(program, v, lost, dear, again):
                 stored[v] = True
                 continue
@@ -357,13 +357,15 @@ def _reach(program: Program, fused: Sequence[bool]) -> list[int]:
     return reach
 
 
-def _needed_anyway(program: Program, reach: Sequence[int], leaf: int, v: int, chain: frozenset[int]) -> bool:
+def _needed_anyway(
+    program: Program, fused: Sequence[bool], reach: Sequence[int], leaf: int, v: int, chain: frozenset[int]
+) -> bool:
     """Whether what a value is computed from is kept at least as long for other reasons."""
     if reach[leaf] > reach[v]:
         return True
     others = [u for u in program.users[leaf] if u not in chain]
     return reach[leaf] == reach[v] and any(
-        max([u, *(reach[r] for r in program.ops[u].results)]) >= reach[v] for u in others
+        max([u, *(reach[r] for r in program.ops[u].results if fused[u])]) >= reach[v] for u in others
     )
 
 
