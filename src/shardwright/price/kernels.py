@@ -53,6 +53,9 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     users, again = program.users, compiler[RECOMPUTED]
     fused = find_fused(program, compiler)
     must = _must_be_stored(program, fused, compiler)
+    softmax = compiler[JOINED_REDUCTIONS]
+    for v in _exponentials(program, fused, softmax) if softmax else ():
+        must[v] = True
     inside, ends = _epilogues(program, fused, must, compiler[EPILOGUES])
     together = _come_together(program, must, ends)
     stored = [value.op < 0 for value in program.values]
@@ -75,7 +78,7 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
             if (shared and (lengthy or len(read) > again.most_leaves)) or (lengthy and _is_spread(program, v)):
                 stored[v] = True
                 continue
-            lost = [a for a in read if not _needed_anyway(program, fused, reach, a, v, chain)]
+            lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
             if shared and _cheaper_kept(program, v, lost, dear, again):
                 stored[v] = True
                 continue
@@ -98,7 +101,6 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
         results = program.ops[o].results
         if len(results) == 1 and not stored[results[0]] and users[results[0]]:
             at[o], last[o] = at[root[o]], max(last[u] for u in users[results[0]])
-    softmax = compiler[JOINED_REDUCTIONS]
     joined = _joined(program, stored, root, softmax) if softmax else {}
     return Kernels(stored, root, at, last, fused, joined)
 
@@ -357,16 +359,33 @@ def _reach(program: Program, fused: Sequence[bool]) -> list[int]:
     return reach
 
 
-def _needed_anyway(
-    program: Program, fused: Sequence[bool], reach: Sequence[int], leaf: int, v: int, chain: frozenset[int]
-) -> bool:
+def _needed_anyway(program: Program, reach: Sequence[int], leaf: int, v: int, chain: frozenset[int]) -> bool:
     """Whether what a value is computed from is kept at least as long for other reasons."""
     if reach[leaf] > reach[v]:
         return True
     others = [u for u in program.users[leaf] if u not in chain]
     return reach[leaf] == reach[v] and any(
-        max([u, *(reach[r] for r in program.ops[u].results if fused[u])]) >= reach[v] for u in others
+        max([u, *(reach[r] for r in program.ops[u].results)]) >= reach[v] for u in others
     )
+
+
+def _exponentials(program: Program, fused: Sequence[bool], softmax: Softmax) -> Iterator[int]:
+    """The exponentials that a softmax in one kernel stores for the one product that reads them."""
+    for op in program.ops:
+        if op.kind != "exponential":
+            continue
+        v = op.results[0]
+        shifted = program.ops[program.values[op.operands[0]].op] if program.values[op.operands[0]].op >= 0 else op
+        sums = [program.ops[u] for u in program.users[v] if program.ops[u].kind == "reduce"]
+        if shifted.kind != "subtract" or len(sums) != 1 or len(program.users[v]) != 2:
+            continue
+        read = [program.ops[u] for u in program.users[shifted.operands[0]]]
+        found_rows = any(r.attributes.get("reducer") == "maximum" for r in read)
+        row = _size(program, v) // max(_size(program, sums[0].results[0]), 1)
+        if len(read) == 2 and found_rows and row <= softmax.longest_row:
+            products, reductions = _reached_by(program, fused, v)
+            if len(products) == 1 and len(reductions) == 1:
+                yield v
 
 
 def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool, again: Recomputing) -> bool:
@@ -398,10 +417,39 @@ def _epilogues(program: Program, fused: Sequence[bool], must: list[bool], longes
         end = meetings[-1]
         if not must[values[end]]:
             end = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
+            if len(_reached_by(program, fused, values[end])[0]) > 1:
+                end = _narrowest(program, values, [k for k in meetings if k <= end])
         inside.update(values[:end])
         ends.add(values[end])
         claimed.update(program.values[v].op for v in values[1 : end + 1])
     return inside, ends
+
+
+def _narrowest(program: Program, values: Sequence[int], meetings: Sequence[int]) -> int:
+    """The last of the meetings with the fewest bytes, of those after which nothing expensive follows."""
+    best = last = meetings[-1]
+    for k in reversed(meetings[:-1]):
+        if any(program.ops[program.values[v].op].kind in EXPENSIVE for v in values[k + 1 : last + 1]):
+            break
+        if program.values[values[k]].bytes < program.values[values[best]].bytes:
+            best = k
+    return best
+
+
+def _reached_by(program: Program, fused: Sequence[bool], v: int) -> tuple[set[int], set[int]]:
+    """The contractions and the reductions that read a value, at once or after ops that are computed inside others."""
+    waiting, seen, products, reductions = [v], {v}, set[int](), set[int]()
+    while waiting:
+        for u in program.users[waiting.pop()]:
+            op = program.ops[u]
+            if op.kind in CONTRACTIONS and not fused[u]:
+                products.add(u)
+            elif op.kind == "reduce":
+                reductions.add(u)
+            elif fused[u] and op.results[0] not in seen:
+                seen.add(op.results[0])
+                waiting.append(op.results[0])
+    return products, reductions
 
 
 def _widened(program: Program, v: int) -> bool:
