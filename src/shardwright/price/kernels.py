@@ -54,14 +54,17 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     fused = find_fused(program, compiler)
     must = _must_be_stored(program, fused, compiler)
     softmax = compiler[JOINED_REDUCTIONS]
-    for v in _exponentials(program, fused, softmax) if softmax else ():
+    wide, narrow = set[int](), set[int]()
+    for v, scores, row in _exponentials(program, fused, softmax) if softmax else ():
         must[v] = True
-    inside, ends = _epilogues(program, fused, must, compiler[EPILOGUES])
+        (wide if row > softmax.longest_product_row else narrow).add(scores)
+    inside, ends = _epilogues(program, fused, must, compiler[EPILOGUES], wide, narrow)
     together = _come_together(program, must, ends)
     stored = [value.op < 0 for value in program.values]
     leaves: dict[int, frozenset[int]] = {}
     chains: dict[int, frozenset[int]] = {}  # the ops that would have to be computed again with a value
     reach = _reach(program, fused)
+    into_products = compiler[OPERANDS_INSIDE]
     long: set[int] = set()  # values that too many ops would have to be computed again for
     costly: set[int] = set()  # values on the way to which something expensive is computed
     nothing: frozenset[int] = frozenset()
@@ -79,7 +82,8 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
                 stored[v] = True
                 continue
             lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
-            if shared and _cheaper_kept(program, v, lost, dear, again):
+            inner = dear and into_products and _inside_products(program, fused, v, read)
+            if shared and not inner and _cheaper_kept(program, v, lost, dear, again):
                 stored[v] = True
                 continue
             leaves[v] = read
@@ -369,23 +373,58 @@ def _needed_anyway(program: Program, reach: Sequence[int], leaf: int, v: int, ch
     )
 
 
-def _exponentials(program: Program, fused: Sequence[bool], softmax: Softmax) -> Iterator[int]:
-    """The exponentials that a softmax in one kernel stores for the one product that reads them."""
+def _exponentials(program: Program, fused: Sequence[bool], softmax: Softmax) -> Iterator[tuple[int, int, int]]:
+    """The exponentials that softmaxes in one kernel store, with the masked scores of each and the length of a row."""
     for op in program.ops:
-        if op.kind != "exponential":
+        maker = program.values[op.operands[0]].op if op.kind == "exponential" else -1
+        if maker < 0 or program.ops[maker].kind != "subtract":
             continue
-        v = op.results[0]
-        shifted = program.ops[program.values[op.operands[0]].op] if program.values[op.operands[0]].op >= 0 else op
+        v, scores = op.results[0], program.ops[maker].operands[0]
         sums = [program.ops[u] for u in program.users[v] if program.ops[u].kind == "reduce"]
-        if shifted.kind != "subtract" or len(sums) != 1 or len(program.users[v]) != 2:
+        read = [program.ops[u] for u in program.users[scores]]
+        finds_rows = any(reader.attributes.get("reducer") == "maximum" for reader in read)
+        if not sums or len(read) != 2 or not finds_rows:
             continue
-        read = [program.ops[u] for u in program.users[shifted.operands[0]]]
-        found_rows = any(r.attributes.get("reducer") == "maximum" for r in read)
         row = _size(program, v) // max(_size(program, sums[0].results[0]), 1)
-        if len(read) == 2 and found_rows and row <= softmax.longest_row:
-            products, reductions = _reached_by(program, fused, v)
-            if len(products) == 1 and len(reductions) == 1:
-                yield v
+        product, masked, turned = _way_back(program, fused, scores)
+        if product and masked and row <= softmax.longest_row:
+            if not turned or len(_products_reading(program, fused, v)) == 1:
+                yield v, scores, row
+
+
+def _way_back(program: Program, fused: Sequence[bool], v: int) -> tuple[bool, bool, bool]:
+    """Whether a product makes a value, and whether it is masked and its dimensions are turned around on the way."""
+    masked = turned = False
+    while (o := program.values[v].op) >= 0:
+        op = program.ops[o]
+        if op.kind in CONTRACTIONS and not fused[o]:
+            return True, masked, turned
+        if not fused[o]:
+            break
+        masked, turned = masked or op.kind == "select", turned or op.kind == "transpose"
+        held = [a for a in op.operands if _size(program, a) == _size(program, v) and not program.free[a]]
+        if op.kind == "select":
+            held = [a for a in held if a != op.operands[0] and _is_made(program, a)]
+        if len(held) != 1:
+            break
+        v = held[0]
+    return False, masked, turned
+
+
+def _is_made(program: Program, v: int) -> bool:
+    """Whether a value is neither given from outside nor repeats a smaller one."""
+    o = program.values[v].op
+    return o >= 0 and program.ops[o].kind != "broadcast_in_dim"
+
+
+def _inside_products(program: Program, fused: Sequence[bool], v: int, read: frozenset[int]) -> bool:
+    """Whether only products read a value, and would read no more than twice its bytes to compute it inside."""
+    users = [program.ops[u] for u in program.users[v]]
+    while len(users) == 1 and users[0].kind in VIEWS and not program.returned.intersection(users[0].results):
+        users = [program.ops[u] for u in program.users[users[0].results[0]]]
+    large = [a for a in read if _size(program, a) >= _size(program, v)]
+    inside = bool(users) and all(op.kind in CONTRACTIONS and op.flops for op in users)
+    return inside and len(large) > 1 and sum(program.values[a].bytes for a in large) <= 2 * program.values[v].bytes
 
 
 def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool, again: Recomputing) -> bool:
@@ -399,7 +438,9 @@ def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool, aga
     return sum(program.values[a].bytes for a in lost if a not in program.argument_of) > again.cheap * size
 
 
-def _epilogues(program: Program, fused: Sequence[bool], must: list[bool], longest: int) -> tuple[set[int], set[int]]:
+def _epilogues(
+    program: Program, fused: Sequence[bool], must: list[bool], longest: int, wide: set[int], narrow: set[int]
+) -> tuple[set[int], set[int]]:
     """The values that contractions compute on the way to what they store, the latest contraction first, and the latter.
 
     Of the values that could be stored it is the last, but a conversion to a wider type at the end is left to the users.
@@ -417,7 +458,8 @@ def _epilogues(program: Program, fused: Sequence[bool], must: list[bool], longes
         end = meetings[-1]
         if not must[values[end]]:
             end = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
-            if len(_reached_by(program, fused, values[end])[0]) > 1:
+            several = values[end] in narrow or len(_products_reading(program, fused, values[end])) > 1
+            if several and values[end] not in wide:
                 end = _narrowest(program, values, [k for k in meetings if k <= end])
         inside.update(values[:end])
         ends.add(values[end])
@@ -436,20 +478,18 @@ def _narrowest(program: Program, values: Sequence[int], meetings: Sequence[int])
     return best
 
 
-def _reached_by(program: Program, fused: Sequence[bool], v: int) -> tuple[set[int], set[int]]:
-    """The contractions and the reductions that read a value, at once or after ops that are computed inside others."""
-    waiting, seen, products, reductions = [v], {v}, set[int](), set[int]()
+def _products_reading(program: Program, fused: Sequence[bool], v: int) -> set[int]:
+    """The contractions that read a value, at once or after ops that are computed inside others."""
+    waiting, seen, found = [v], {v}, set[int]()
     while waiting:
         for u in program.users[waiting.pop()]:
             op = program.ops[u]
             if op.kind in CONTRACTIONS and not fused[u]:
-                products.add(u)
-            elif op.kind == "reduce":
-                reductions.add(u)
+                found.add(u)
             elif fused[u] and op.results[0] not in seen:
                 seen.add(op.results[0])
                 waiting.append(op.results[0])
-    return products, reductions
+    return found
 
 
 def _widened(program: Program, v: int) -> bool:
