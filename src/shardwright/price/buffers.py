@@ -202,8 +202,12 @@ class _Sharing:
         program, kernels = self.program, self.kernels
         last = [max(self.start[v], 0) for v in range(len(program.values))]
         for o, op in enumerate(program.ops):
-            for v in op.operands:
-                at = kernels.last[o]
+            for operand in op.operands:
+                v, at = operand, kernels.last[o]
+                if v in kernels.narrow and op.kind not in INDEXED:
+                    v = kernels.narrow[v]
+                elif v in kernels.narrow and not program.awaited[op.results[0]]:
+                    at = max(at, self._last_product())
                 inside = op.region
                 while inside != program.values[v].region:
                     at = max(at, program.regions[inside].stop - 1)
@@ -218,6 +222,17 @@ class _Sharing:
                 for a in program.ops[maker].operands:
                     last[a] = max(last[a], last[v])
         return last
+
+    def _last_product(self) -> int:
+        """The position of the last product, or of the end of the last loop with one."""
+        program, found = self.program, 0
+        for o, op in enumerate(program.ops):
+            if op.flops:
+                at, region = self.kernels.at[o], op.region
+                while program.regions[region].op >= 0:
+                    at, region = program.regions[region].stop, program.ops[program.regions[region].op].region
+                found = max(found, at)
+        return found
 
     def _loop(self, o: int) -> None:
         program = self.program

@@ -37,7 +37,7 @@ class Kernels:
     ``at[o]``: the position in program order at which it is run, ``last[o]`` the last one. An op that several kernels
     compute again has more than one; its cost counts in the first. ``joined[r]``: the root of the kernel that the one of
     root ``r`` is run with, as one that stores the results of both. ``fused[o]``: an op is computed inside others if it
-    can be.
+    can be. ``narrow[v]``: the value in a narrower type that all read in place of ``v`` who can convert it themselves.
     """
 
     stored: Sequence[bool]
@@ -46,6 +46,7 @@ class Kernels:
     last: Sequence[int]
     fused: Sequence[bool]
     joined: Mapping[int, int] = field(default_factory=dict)
+    narrow: Mapping[int, int] = field(default_factory=dict)
 
 
 def find_kernels(program: Program, compiler: Compiler) -> Kernels:
@@ -53,18 +54,19 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     users, again = program.users, compiler[RECOMPUTED]
     fused = find_fused(program, compiler)
     must = _must_be_stored(program, fused, compiler)
+    into_products = compiler[OPERANDS_INSIDE]
     softmax = compiler[JOINED_REDUCTIONS]
     wide, narrow = set[int](), set[int]()
     for v, scores, row in _exponentials(program, fused, softmax) if softmax else ():
         must[v] = True
         (wide if row > softmax.longest_product_row else narrow).add(scores)
-    inside, ends = _epilogues(program, fused, must, compiler[EPILOGUES], wide, narrow)
+    tables = _gathered_tables(program) if into_products else set[int]()
+    inside, ends, twice = _epilogues(program, fused, must, compiler[EPILOGUES], wide, narrow, tables)
     together = _come_together(program, must, ends)
     stored = [value.op < 0 for value in program.values]
-    leaves: dict[int, frozenset[int]] = {}
+    leaves: dict[int, frozenset[int]] = {wide_value: frozenset({v}) for wide_value, v in twice.items()}
     chains: dict[int, frozenset[int]] = {}  # the ops that would have to be computed again with a value
     reach = _reach(program, fused)
-    into_products = compiler[OPERANDS_INSIDE]
     long: set[int] = set()  # values that too many ops would have to be computed again for
     costly: set[int] = set()  # values on the way to which something expensive is computed
     nothing: frozenset[int] = frozenset()
@@ -106,7 +108,7 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
         if len(results) == 1 and not stored[results[0]] and users[results[0]]:
             at[o], last[o] = at[root[o]], max(last[u] for u in users[results[0]])
     joined = _joined(program, stored, root, softmax) if softmax else {}
-    return Kernels(stored, root, at, last, fused, joined)
+    return Kernels(stored, root, at, last, fused, joined, twice)
 
 
 def _leaves(program: Program, stored: Sequence[bool]) -> list[frozenset[int]]:
@@ -439,8 +441,14 @@ def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool, aga
 
 
 def _epilogues(
-    program: Program, fused: Sequence[bool], must: list[bool], longest: int, wide: set[int], narrow: set[int]
-) -> tuple[set[int], set[int]]:
+    program: Program,
+    fused: Sequence[bool],
+    must: list[bool],
+    longest: int,
+    wide: set[int],
+    narrow: set[int],
+    tables: set[int],
+) -> tuple[set[int], set[int], dict[int, int]]:
     """The values that contractions compute on the way to what they store, the latest contraction first, and the latter.
 
     Of the values that could be stored it is the last, but a conversion to a wider type at the end is left to the users.
@@ -448,6 +456,7 @@ def _epilogues(
     claimed: set[int] = set()
     inside: set[int] = set()
     ends: set[int] = set()
+    twice: dict[int, int] = {}
     newest = _newest(program, fused)
     for o in range(len(program.ops) - 1, -1, -1):
         op = program.ops[o]
@@ -461,10 +470,21 @@ def _epilogues(
             several = values[end] in narrow or len(_products_reading(program, fused, values[end])) > 1
             if several and values[end] not in wide:
                 end = _narrowest(program, values, [k for k in meetings if k <= end])
+        elif values[end] in tables and _widened(program, values[end]):
+            kept = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
+            if kept != end:
+                twice[values[end]] = values[kept]
+                end = kept
         inside.update(values[:end])
         ends.add(values[end])
         claimed.update(program.values[v].op for v in values[1 : end + 1])
-    return inside, ends
+    return inside, ends, twice
+
+
+def _gathered_tables(program: Program) -> set[int]:
+    """Values that are gathered from, and that other ops read as well."""
+    found = {op.operands[0] for op in program.ops if op.kind == "gather"}
+    return {v for v in found if len(program.users[v]) > 1}
 
 
 def _narrowest(program: Program, values: Sequence[int], meetings: Sequence[int]) -> int:
