@@ -337,9 +337,14 @@ class OpPrices:
         )
 
     def _unmoved_bytes(self, op_class: int, assignment: Assignment) -> float:
-        """Memory of partial or wrongly sharded results until they have been moved; an all-reduce works in place."""
+        """Memory of partial or wrongly sharded results until they have been moved; an all-reduce works in place.
+
+        A product that is a loop of parts and permutes never has the whole of its sums.
+        """
         c = self.classes.ops.keys[op_class]
         total = 0.0
+        if assignment.loop_seconds:
+            return total
         for v, sharding, moves in zip(c.results, assignment.results, assignment.after, strict=True):
             if any(move.kind != ALL_REDUCE for move in moves):
                 total += self.tensors.bytes_in(v, sharding)
