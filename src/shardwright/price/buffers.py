@@ -206,8 +206,6 @@ class _Sharing:
                 v, at = operand, kernels.last[o]
                 if v in kernels.narrow and op.kind not in INDEXED:
                     v = kernels.narrow[v]
-                elif v in kernels.narrow and not program.awaited[op.results[0]]:
-                    at = max(at, self._last_product())
                 inside = op.region
                 while inside != program.values[v].region:
                     at = max(at, program.regions[inside].stop - 1)
@@ -220,19 +218,9 @@ class _Sharing:
             maker = program.values[v].op
             if maker >= 0 and not kernels.stored[v]:
                 for a in program.ops[maker].operands:
-                    last[a] = max(last[a], last[v])
+                    read = kernels.narrow.get(a, a)
+                    last[read] = max(last[read], last[v])
         return last
-
-    def _last_product(self) -> int:
-        """The position of the last product, or of the end of the last loop with one."""
-        program, found = self.program, 0
-        for o, op in enumerate(program.ops):
-            if op.flops:
-                at, region = self.kernels.at[o], op.region
-                while program.regions[region].op >= 0:
-                    at, region = program.regions[region].stop, program.ops[program.regions[region].op].region
-                found = max(found, at)
-        return found
 
     def _loop(self, o: int) -> None:
         program = self.program

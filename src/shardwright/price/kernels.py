@@ -15,6 +15,8 @@ from shardwright.compiler import Compiler
 from shardwright.compiler.fusing import (
     COPIED_SLICES,
     EPILOGUES,
+    EXPONENTIALS,
+    INSIDE_PRODUCTS,
     JOINED_REDUCTIONS,
     ONE_HOT,
     OPERANDS_INSIDE,
@@ -22,6 +24,7 @@ from shardwright.compiler.fusing import (
     Recomputing,
     Softmax,
 )
+from shardwright.compiler.storing import IN_BOTH_TYPES
 from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, is_elementwise
@@ -54,13 +57,13 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     users, again = program.users, compiler[RECOMPUTED]
     fused = find_fused(program, compiler)
     must = _must_be_stored(program, fused, compiler)
-    into_products = compiler[OPERANDS_INSIDE]
     softmax = compiler[JOINED_REDUCTIONS]
     wide, narrow = set[int](), set[int]()
-    for v, scores, row in _exponentials(program, fused, softmax) if softmax else ():
-        must[v] = True
-        (wide if row > softmax.longest_product_row else narrow).add(scores)
-    tables = _gathered_tables(program) if into_products else set[int]()
+    if softmax and compiler[EXPONENTIALS]:
+        for v, scores, row in _exponentials(program, fused, softmax):
+            must[v] = True
+            (wide if row > softmax.longest_product_row else narrow).add(scores)
+    tables = _gathered_tables(program) if compiler[IN_BOTH_TYPES] else set[int]()
     inside, ends, twice = _epilogues(program, fused, must, compiler[EPILOGUES], wide, narrow, tables)
     together = _come_together(program, must, ends)
     stored = [value.op < 0 for value in program.values]
@@ -84,7 +87,7 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
                 stored[v] = True
                 continue
             lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
-            inner = dear and into_products and _inside_products(program, fused, v, read)
+            inner = dear and _inside_products(program, v, read, compiler[INSIDE_PRODUCTS])
             if shared and not inner and _cheaper_kept(program, v, lost, dear, again):
                 stored[v] = True
                 continue
@@ -389,9 +392,9 @@ def _exponentials(program: Program, fused: Sequence[bool], softmax: Softmax) -> 
             continue
         row = _size(program, v) // max(_size(program, sums[0].results[0]), 1)
         product, masked, turned = _way_back(program, fused, scores)
-        if product and masked and row <= softmax.longest_row:
-            if not turned or len(_products_reading(program, fused, v)) == 1:
-                yield v, scores, row
+        once = not turned or len(_products_reading(program, fused, v)) == 1
+        if product and masked and once and row <= softmax.longest_row:
+            yield v, scores, row
 
 
 def _way_back(program: Program, fused: Sequence[bool], v: int) -> tuple[bool, bool, bool]:
@@ -419,14 +422,14 @@ def _is_made(program: Program, v: int) -> bool:
     return o >= 0 and program.ops[o].kind != "broadcast_in_dim"
 
 
-def _inside_products(program: Program, fused: Sequence[bool], v: int, read: frozenset[int]) -> bool:
-    """Whether only products read a value, and would read no more than twice its bytes to compute it inside."""
+def _inside_products(program: Program, v: int, read: frozenset[int], most: float) -> bool:
+    """Whether only products read a value, and would read no more than ``most`` times its bytes to compute it inside."""
     users = [program.ops[u] for u in program.users[v]]
     while len(users) == 1 and users[0].kind in VIEWS and not program.returned.intersection(users[0].results):
         users = [program.ops[u] for u in program.users[users[0].results[0]]]
     large = [a for a in read if _size(program, a) >= _size(program, v)]
     inside = bool(users) and all(op.kind in CONTRACTIONS and op.flops for op in users)
-    return inside and len(large) > 1 and sum(program.values[a].bytes for a in large) <= 2 * program.values[v].bytes
+    return inside and len(large) > 1 and sum(program.values[a].bytes for a in large) <= most * program.values[v].bytes
 
 
 def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool, again: Recomputing) -> bool:
