@@ -594,6 +594,21 @@ def test_logits_that_are_gathered_from_are_there_in_both_types():
         assert [program.ops[program.values[v].op].kind for v in large if kernels.stored[v]] == kinds
 
 
+def test_what_is_soon_used_up_stays_on_the_chip():
+    """Of a chain of products what is between them, but not what is too large for it."""
+
+    def fn(x, u, v):
+        return (x @ u) @ v
+
+    def peak(rows: int, device: str) -> float:
+        args = f32(rows, 1024), f32(1024, 1024), f32(1024, 1024)
+        return sw.evaluate(fn, *args, mesh={"x": 2}, device=device).estimate.peak_bytes / MIB
+
+    assert peak(1024, "tpu-v5p") == 3 * 4 + 2 + 4  # what is between is kept in bf16
+    assert peak(1024, "tpu-v5e") == 3 * 4 + 4
+    assert peak(65536, "tpu-v5e") == peak(65536, "tpu-v5p")
+
+
 def test_what_any_device_can_make_is_free():
     program = sw.analyse(lambda x: x + jnp.zeros((4, 8)) + jnp.arange(8.0) * 2, f32(4, 8)).program
     assert {op.kind for op in program.ops if not program.free[op.results[0]]} == {"add"}

@@ -9,12 +9,14 @@ for that, in a buffer of its own: see ``compiler/layouts.py``.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardwright.compiler.layouts import ROWS
 from shardwright.compiler.offloading import PIPELINED
+from shardwright.compiler.storing import ON_CHIP
 from shardwright.ir.kinds import (
     ADDS_DIMENSIONS,
     BRANCHES,
@@ -35,12 +37,14 @@ from shardwright.price.relaid import Relaid, find_relaid
 class Form(NamedTuple):
     """How a buffer holds a value: ``scale`` times its bytes.
 
-    ``rows`` are dimensions that are to be minor. A ``copy`` is there only where the value itself lies otherwise.
+    ``rows`` are dimensions that are to be minor. A ``copy`` is there only where the value itself lies otherwise. What
+    is ``brief`` may never come to the device's memory, if it is small enough to stay beside its units.
     """
 
     scale: float = 1.0
     rows: tuple[int, ...] = ()
     copy: bool = False
+    brief: bool = False
 
 
 AS_IT_LIES = Form()
@@ -90,6 +94,7 @@ class _Sharing:
         self.laid: list[Laid] = []
         self.contracting = {kernels.at[o] for o, op in enumerate(program.ops) if op.flops}
         self.reduced = _reduced(program, kernels)
+        self.positions = sorted({kernels.at[o] for o, op in enumerate(program.ops) if kernels.root[o] == o})
         self.start = [_start(program, kernels, v) for v in range(len(program.values))]
         self.last_use = self._last_uses()
 
@@ -135,12 +140,7 @@ class _Sharing:
                 members[self.home(v)].append(v)
         in_rows, copies = self._in_rows()
         temporary = [
-            Buffer(
-                v,
-                min(self.start[m] for m in found),
-                max(self.last_use[m] for m in found),
-                Form(rows=in_rows.get(v, ())),
-            )
+            self._buffer(v, min(self.start[m] for m in found), max(self.last_use[m] for m in found), in_rows.get(v, ()))
             for v, found in members.items()
             if v not in self.arguments and v not in donated and v not in self.nowhere and kernels.stored[v]
         ]
@@ -161,6 +161,15 @@ class _Sharing:
             tuple(v for v in held if v in host),
             tuple(buffer for buffer in temporary if buffer.value in host and not self._in_a_stack(buffer.value)),
         )
+
+    def _buffer(self, v: int, start: int, end: int, rows: tuple[int, ...]) -> Buffer:
+        """The buffer of a value; one that is made and used up within a few kernels of one region is brief."""
+        maker, after = self.program.values[v].op, bisect_right(self.positions, end)
+        few = after - bisect_left(self.positions, start) <= ON_CHIP.effect.most_kernels
+        loops = any(self.program.ops[u].regions for u in self.program.users[v])
+        made = maker >= 0 and not self.program.ops[maker].regions and v not in self.program.returned
+        made = made and v not in self.program.on_host
+        return Buffer(v, start, end, Form(rows=rows, brief=few and made and not loops and not rows))
 
     def _pipelined(self) -> list[Buffer]:
         """What a loop moves to the host or back, once more: the move is under way while the next turn runs."""

@@ -175,7 +175,7 @@ def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softm
             if waits or (rows_needed and not group.rows):
                 continue
             group.made |= made
-            host_ops = [program.ops[o] for o in ops_of[group.root]]
+            host_ops = [*(program.ops[o] for o in ops_of[group.root]), *ops]
             group.rows = group.rows or _finds_rows(program, op, host_ops, softmax)
             joined[r] = group.root
             break
