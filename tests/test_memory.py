@@ -530,6 +530,85 @@ def test_what_a_scattered_gradient_is_computed_from_is_kept():
     assert kept(["fsdp:data"]) > 0
 
 
+class TestSoftmax:
+    """Which of scores, exponentials and their derivatives are stored, for queries [b, s, n, h] in bf16."""
+
+    def stored(self, keys: int, *, groups: int = 1, masked: bool = True, derived: bool = True) -> list[str]:
+        def attention(q, k, v):
+            scores = jnp.einsum("bskgh,btkh->bkgst" if groups > 1 else "bskh,btkh->bkst", q, k).astype(jnp.float32)
+            if masked:
+                scores = jnp.where(jnp.arange(keys)[:, None] >= jnp.arange(keys), scores, -1e30)
+            weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
+            return jnp.einsum("bkgst,btkh->bskgh" if groups > 1 else "bkst,btkh->bskh", weights, v)
+
+        def loss(q, k, v):
+            return jnp.sum(attention(q, k, v).astype(jnp.float32) ** 2)
+
+        own = (2, keys, 4, groups, 16) if groups > 1 else (2, keys, 4, 16)
+        q, kv = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in (own, (2, keys, 4, 16)))
+        program = sw.analyse(jax.grad(loss, (0, 1, 2)) if derived else attention, q, kv, kv, platform="cpu").program
+        kernels, size = find_kernels(program, of("tpu")), 2 * keys * keys * 4 * groups
+        large = [v for v in program.values if v.op >= 0 and v.shape and jnp.prod(jnp.array(v.shape)) == size]
+        kept = [v for v in large if kernels.stored[program.values.index(v)]]
+        return [f"{program.ops[v.op].kind} {v.dtype}" for v in kept]
+
+    def test_a_masked_softmax_stores_its_exponentials(self):
+        assert self.stored(2048, derived=False) == ["select f32", "exponential f32"]
+        assert self.stored(1024, derived=False) == ["dot_general bf16", "exponential f32"]
+        assert "exponential f32" in self.stored(2048)
+        assert self.stored(2048, masked=False, derived=False) == ["dot_general bf16"]
+
+    def test_grouped_scores_are_kept_narrow(self):
+        assert self.stored(512, groups=2)[0] == "transpose bf16"
+        assert "exponential f32" not in self.stored(512, groups=2)
+
+    def test_the_derivative_of_scores_is_computed_inside_products(self):
+        assert self.stored(512, masked=False) == ["dot_general bf16", "dot_general bf16"]
+        assert len(self.stored(512)) > len(self.stored(512, masked=False))
+
+    def test_a_kernel_that_reduces_does_not_write_over_what_it_reads(self):
+        def plain(x):
+            return jnp.exp(jnp.sort(x, axis=0))
+
+        def summed(x):
+            y = plain(x)
+            return y, jnp.sum(y, axis=0)
+
+        assert peak_mib(plain, f32(512, 512)) == 2
+        assert peak_mib(summed, f32(512, 512)) >= 3
+
+
+def test_logits_that_are_gathered_from_are_there_in_both_types():
+    """All but the gather read what the product gives."""
+
+    def fn(x, w, labels):
+        logits = (x @ w).astype(jnp.float32)
+        picked = jnp.take_along_axis(logits, labels, axis=-1, mode="clip")
+        return picked[..., 0] - jax.nn.logsumexp(logits, axis=-1)
+
+    x, w = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((512, 64), (64, 4096)))
+    program = sw.analyse(fn, x, w, jax.ShapeDtypeStruct((512, 1), jnp.int32), platform="cpu").program
+    large = [v for v, value in enumerate(program.values) if value.shape == (512, 4096)]
+    for platform, kinds in (("tpu", ["dot_general", "convert"]), ("cuda", ["convert"])):
+        kernels = find_kernels(program, of(platform))
+        assert [program.ops[program.values[v].op].kind for v in large if kernels.stored[v]] == kinds
+
+
+def test_what_is_soon_used_up_stays_on_the_chip():
+    """Of a chain of products what is between them, but not what is too large for it."""
+
+    def fn(x, u, v):
+        return (x @ u) @ v
+
+    def peak(rows: int, device: str) -> float:
+        args = f32(rows, 1024), f32(1024, 1024), f32(1024, 1024)
+        return sw.evaluate(fn, *args, mesh={"x": 2}, device=device).estimate.peak_bytes / MIB
+
+    assert peak(1024, "tpu-v5p") == 3 * 4 + 2 + 4  # what is between is kept in bf16
+    assert peak(1024, "tpu-v5e") == 3 * 4 + 4
+    assert peak(65536, "tpu-v5e") == peak(65536, "tpu-v5p")
+
+
 def test_what_any_device_can_make_is_free():
     program = sw.analyse(lambda x: x + jnp.zeros((4, 8)) + jnp.arange(8.0) * 2, f32(4, 8)).program
     assert {op.kind for op in program.ops if not program.free[op.results[0]]} == {"add"}

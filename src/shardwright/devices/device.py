@@ -148,6 +148,8 @@ class Device:
             work at once. 0 means that it is not known, and programs with values on the host are refused.
         host_memory_bytes: The memory of the host that one device can use; text such as "48GiB" works, too. 0 means that
             it is not known, and no limit is checked.
+        on_chip_bytes: The memory beside the device's units in which results wait for the next kernels; 0 where it is
+            not known how the compiler uses it.
         kernel_costs: What kernels take beyond these peaks.
 
     """
@@ -166,6 +168,7 @@ class Device:
     slice_shape: tuple[int, ...] | None = None
     host_bytes_per_second: float = 0.0
     host_memory_bytes: int = 0
+    on_chip_bytes: int = 0
     kernel_costs: KernelCosts = field(default_factory=KernelCosts)
 
     def __post_init__(self) -> None:

@@ -121,6 +121,7 @@ _TPUS = (
         vector_ops_per_second=_vector_unit(1.5e9, cores=1),
         host_bytes_per_second=15 * _GB,  # Book: PCIe "typically around 1.5e10 bytes / second per chip"; v6e twice v5's.
         host_memory_bytes=48 * 10**9,  # Cloud: 48, 192 and 384 GB for VMs of one, four and eight chips.
+        on_chip_bytes=112 * _MIB,  # Book: 128 MiB of VMEM; compiler: 16 MiB of it are a kernel's own.
     ),
     Device(
         # A chip of two cores, one device.

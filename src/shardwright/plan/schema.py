@@ -175,7 +175,7 @@ LINK = record(
         "ring_from": integer(0, MOST_DEVICES),
     }
 )
-LATER = ("host_bytes_per_second", "host_memory_bytes", "kernel_costs")
+LATER = ("host_bytes_per_second", "host_memory_bytes", "on_chip_bytes", "kernel_costs")
 """Figures of a device that files of earlier releases do not have."""
 _COST, _COST_OR_0 = number(1e-12, 1e12), number(1e-12, 1e12, or_zero=True)
 LATER_COSTS = (
@@ -202,6 +202,7 @@ DEVICE = record(
         "slice_shape": optional(listed(_SIZE, least=1, most=10)),
         "host_bytes_per_second": _RATE_OR_0,
         "host_memory_bytes": integer(0, 2**60),
+        "on_chip_bytes": integer(0, 2**60),
         "kernel_costs": KERNEL_COSTS,
     },
     may_lack=LATER,

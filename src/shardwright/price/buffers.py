@@ -8,12 +8,15 @@ for that, in a buffer of its own: see ``compiler/layouts.py``.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardwright.compiler.layouts import ROWS
 from shardwright.compiler.offloading import PIPELINED
+from shardwright.compiler.storing import ON_CHIP
 from shardwright.ir.kinds import (
     ADDS_DIMENSIONS,
     BRANCHES,
@@ -34,12 +37,14 @@ from shardwright.price.relaid import Relaid, find_relaid
 class Form(NamedTuple):
     """How a buffer holds a value: ``scale`` times its bytes.
 
-    ``rows`` are dimensions that are to be minor. A ``copy`` is there only where the value itself lies otherwise.
+    ``rows`` are dimensions that are to be minor. A ``copy`` is there only where the value itself lies otherwise. What
+    is ``brief`` may never come to the device's memory, if it is small enough to stay beside its units.
     """
 
     scale: float = 1.0
     rows: tuple[int, ...] = ()
     copy: bool = False
+    brief: bool = False
 
 
 AS_IT_LIES = Form()
@@ -88,6 +93,8 @@ class _Sharing:
         self.in_place: set[int] = set()  # of these, those that need no buffer of their own unless they are copied
         self.laid: list[Laid] = []
         self.contracting = {kernels.at[o] for o, op in enumerate(program.ops) if op.flops}
+        self.reduced = _reduced(program, kernels)
+        self.positions = sorted({kernels.at[o] for o, op in enumerate(program.ops) if kernels.root[o] == o})
         self.start = [_start(program, kernels, v) for v in range(len(program.values))]
         self.last_use = self._last_uses()
 
@@ -133,12 +140,7 @@ class _Sharing:
                 members[self.home(v)].append(v)
         in_rows, copies = self._in_rows()
         temporary = [
-            Buffer(
-                v,
-                min(self.start[m] for m in found),
-                max(self.last_use[m] for m in found),
-                Form(rows=in_rows.get(v, ())),
-            )
+            self._buffer(v, min(self.start[m] for m in found), max(self.last_use[m] for m in found), in_rows.get(v, ()))
             for v, found in members.items()
             if v not in self.arguments and v not in donated and v not in self.nowhere and kernels.stored[v]
         ]
@@ -159,6 +161,15 @@ class _Sharing:
             tuple(v for v in held if v in host),
             tuple(buffer for buffer in temporary if buffer.value in host and not self._in_a_stack(buffer.value)),
         )
+
+    def _buffer(self, v: int, start: int, end: int, rows: tuple[int, ...]) -> Buffer:
+        """The buffer of a value; one that is made and used up within a few kernels of one region is brief."""
+        maker, after = self.program.values[v].op, bisect_right(self.positions, end)
+        few = after - bisect_left(self.positions, start) <= ON_CHIP.effect.most_kernels
+        loops = any(self.program.ops[u].regions for u in self.program.users[v])
+        made = maker >= 0 and not self.program.ops[maker].regions and v not in self.program.returned
+        made = made and v not in self.program.on_host
+        return Buffer(v, start, end, Form(rows=rows, brief=few and made and not loops and not rows))
 
     def _pipelined(self) -> list[Buffer]:
         """What a loop moves to the host or back, once more: the move is under way while the next turn runs."""
@@ -200,8 +211,10 @@ class _Sharing:
         program, kernels = self.program, self.kernels
         last = [max(self.start[v], 0) for v in range(len(program.values))]
         for o, op in enumerate(program.ops):
-            for v in op.operands:
-                at = kernels.last[o]
+            for operand in op.operands:
+                v, at = operand, kernels.last[o]
+                if v in kernels.narrow and op.kind not in INDEXED:
+                    v = kernels.narrow[v]
                 inside = op.region
                 while inside != program.values[v].region:
                     at = max(at, program.regions[inside].stop - 1)
@@ -214,7 +227,8 @@ class _Sharing:
             maker = program.values[v].op
             if maker >= 0 and not kernels.stored[v]:
                 for a in program.ops[maker].operands:
-                    last[a] = max(last[a], last[v])
+                    read = kernels.narrow.get(a, a)
+                    last[read] = max(last[read], last[v])
         return last
 
     def _loop(self, o: int) -> None:
@@ -274,7 +288,8 @@ class _Sharing:
         if len(op.results) != 1 or not self.kernels.stored[op.results[0]] or op.flops or op.regions:
             return
         value = program.values[op.results[0]]
-        if op.kind in READS_OUT_OF_PLACE:
+        kernel = self.kernels.joined.get(self.kernels.root[o], self.kernels.root[o])
+        if op.kind in READS_OUT_OF_PLACE or self.reduced.get(kernel, 0) >= math.prod(value.shape):
             return
         for v in op.operands:
             other = program.values[v]
@@ -396,6 +411,16 @@ def _rows(op: Op) -> tuple[int, ...]:
     table, indices, moved = op.rule.operands[0], op.rule.operands[1], (*op.rule.operands, *op.rule.results)[2]
     chosen, factors = {f for dim in indices for f in dim}, {f for dim in moved for f in dim}
     return tuple(d for d, dim in enumerate(table) if dim and dim[0] in factors and dim[0] not in chosen)
+
+
+def _reduced(program: Program, kernels: Kernels) -> dict[int, int]:
+    """For each kernel that reduces something, in one with others or not, the most entries that it reduces."""
+    found: dict[int, int] = defaultdict(int)
+    for o, op in enumerate(program.ops):
+        if op.kind == "reduce":
+            kernel = kernels.joined.get(kernels.root[o], kernels.root[o])
+            found[kernel] = max(found[kernel], math.prod(program.values[op.operands[0]].shape))
+    return found
 
 
 def _start(program: Program, kernels: Kernels, v: int) -> int:

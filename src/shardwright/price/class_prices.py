@@ -109,9 +109,14 @@ class Tensors:
     """
 
     def __init__(
-        self, classes: Sequence[ValueClass], sets: Sequence[int], mesh: MeshShape, tile: tuple[int, int] | None
+        self,
+        classes: Sequence[ValueClass],
+        sets: Sequence[int],
+        mesh: MeshShape,
+        tile: tuple[int, int] | None,
+        on_chip_bytes: float = 0.0,
     ) -> None:
-        self.classes, self.mesh, self.tile = classes, mesh, tile
+        self.classes, self.mesh, self.tile, self.on_chip_bytes = classes, mesh, tile, on_chip_bytes
         self.numbers: Numbers[Sharding] = Numbers()
         self.shardings = self.numbers.things
         self._sets = sets
@@ -151,7 +156,8 @@ class Tensors:
             in_rows = row_bytes(local, c.kept_as or c.dtype, self.tile, form.rows)
             if in_rows or form.copy:
                 return in_rows * form.scale
-        return self.bytes_in(value_class, sharding) * form.scale
+        size = self.bytes_in(value_class, sharding) * form.scale
+        return 0.0 if form.brief and size <= self.on_chip_bytes else size
 
     def most_elements(self, values: Sequence[int], shardings: Sequence[Sharding]) -> float:
         """The elements of one device's part of the largest of some values."""
@@ -337,9 +343,14 @@ class OpPrices:
         )
 
     def _unmoved_bytes(self, op_class: int, assignment: Assignment) -> float:
-        """Memory of partial or wrongly sharded results until they have been moved; an all-reduce works in place."""
+        """Memory of partial or wrongly sharded results until they have been moved; an all-reduce works in place.
+
+        A product that is a loop of parts and permutes never has the whole of its sums.
+        """
         c = self.classes.ops.keys[op_class]
         total = 0.0
+        if assignment.loop_seconds:
+            return total
         for v, sharding, moves in zip(c.results, assignment.results, assignment.after, strict=True):
             if any(move.kind != ALL_REDUCE for move in moves):
                 total += self.tensors.bytes_in(v, sharding)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from shardwright._memo import Numbers
 from shardwright.compiler.overlapping import STARTED_EARLY
+from shardwright.compiler.storing import ON_CHIP
 from shardwright.devices import Device
 from shardwright.price.assign import Assigner, Assignment
 from shardwright.price.buffers import Buffer
@@ -119,7 +120,8 @@ class CostModel:
         sets: Numbers[frozenset[Subject]] = Numbers()
         value_sets = [sets[groups] for groups in classes.groups_of_values]
         op_sets = [sets[groups] for groups in classes.groups_of_ops]
-        self.tensors = Tensors(classes.values.keys, value_sets, self.mesh, self.device.tile)
+        most = ON_CHIP.effect.most_part * self.device.on_chip_bytes
+        self.tensors = Tensors(classes.values.keys, value_sets, self.mesh, self.device.tile, most)
         self.ops = OpPrices(classes, op_sets, self.tensors, self.device, self.assigner, self._work)
         self.kernels = KernelWorks(classes, self.ops)
         overlap = self.overlap

@@ -15,6 +15,8 @@ from shardwright.compiler import Compiler
 from shardwright.compiler.fusing import (
     COPIED_SLICES,
     EPILOGUES,
+    EXPONENTIALS,
+    INSIDE_PRODUCTS,
     JOINED_REDUCTIONS,
     ONE_HOT,
     OPERANDS_INSIDE,
@@ -22,6 +24,7 @@ from shardwright.compiler.fusing import (
     Recomputing,
     Softmax,
 )
+from shardwright.compiler.storing import IN_BOTH_TYPES
 from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, is_elementwise
@@ -37,7 +40,7 @@ class Kernels:
     ``at[o]``: the position in program order at which it is run, ``last[o]`` the last one. An op that several kernels
     compute again has more than one; its cost counts in the first. ``joined[r]``: the root of the kernel that the one of
     root ``r`` is run with, as one that stores the results of both. ``fused[o]``: an op is computed inside others if it
-    can be.
+    can be. ``narrow[v]``: the value in a narrower type that all read in place of ``v`` who can convert it themselves.
     """
 
     stored: Sequence[bool]
@@ -46,6 +49,7 @@ class Kernels:
     last: Sequence[int]
     fused: Sequence[bool]
     joined: Mapping[int, int] = field(default_factory=dict)
+    narrow: Mapping[int, int] = field(default_factory=dict)
 
 
 def find_kernels(program: Program, compiler: Compiler) -> Kernels:
@@ -53,10 +57,17 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     users, again = program.users, compiler[RECOMPUTED]
     fused = find_fused(program, compiler)
     must = _must_be_stored(program, fused, compiler)
-    inside, ends = _epilogues(program, fused, must, compiler[EPILOGUES])
+    softmax = compiler[JOINED_REDUCTIONS]
+    wide, narrow = set[int](), set[int]()
+    if softmax and compiler[EXPONENTIALS]:
+        for v, scores, row in _exponentials(program, fused, softmax):
+            must[v] = True
+            (wide if row > softmax.longest_product_row else narrow).add(scores)
+    tables = _gathered_tables(program) if compiler[IN_BOTH_TYPES] else set[int]()
+    inside, ends, twice = _epilogues(program, fused, must, compiler[EPILOGUES], wide, narrow, tables)
     together = _come_together(program, must, ends)
     stored = [value.op < 0 for value in program.values]
-    leaves: dict[int, frozenset[int]] = {}
+    leaves: dict[int, frozenset[int]] = {wide_value: frozenset({v}) for wide_value, v in twice.items()}
     chains: dict[int, frozenset[int]] = {}  # the ops that would have to be computed again with a value
     reach = _reach(program, fused)
     long: set[int] = set()  # values that too many ops would have to be computed again for
@@ -76,7 +87,8 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
                 stored[v] = True
                 continue
             lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
-            if shared and _cheaper_kept(program, v, lost, dear, again):
+            inner = dear and _inside_products(program, v, read, compiler[INSIDE_PRODUCTS])
+            if shared and not inner and _cheaper_kept(program, v, lost, dear, again):
                 stored[v] = True
                 continue
             leaves[v] = read
@@ -98,9 +110,8 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
         results = program.ops[o].results
         if len(results) == 1 and not stored[results[0]] and users[results[0]]:
             at[o], last[o] = at[root[o]], max(last[u] for u in users[results[0]])
-    softmax = compiler[JOINED_REDUCTIONS]
     joined = _joined(program, stored, root, softmax) if softmax else {}
-    return Kernels(stored, root, at, last, fused, joined)
+    return Kernels(stored, root, at, last, fused, joined, twice)
 
 
 def _leaves(program: Program, stored: Sequence[bool]) -> list[frozenset[int]]:
@@ -164,7 +175,7 @@ def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softm
             if waits or (rows_needed and not group.rows):
                 continue
             group.made |= made
-            host_ops = [program.ops[o] for o in ops_of[group.root]]
+            host_ops = [*(program.ops[o] for o in ops_of[group.root]), *ops]
             group.rows = group.rows or _finds_rows(program, op, host_ops, softmax)
             joined[r] = group.root
             break
@@ -367,6 +378,60 @@ def _needed_anyway(program: Program, reach: Sequence[int], leaf: int, v: int, ch
     )
 
 
+def _exponentials(program: Program, fused: Sequence[bool], softmax: Softmax) -> Iterator[tuple[int, int, int]]:
+    """The exponentials that softmaxes in one kernel store, with the masked scores of each and the length of a row."""
+    for op in program.ops:
+        maker = program.values[op.operands[0]].op if op.kind == "exponential" else -1
+        if maker < 0 or program.ops[maker].kind != "subtract":
+            continue
+        v, scores = op.results[0], program.ops[maker].operands[0]
+        sums = [program.ops[u] for u in program.users[v] if program.ops[u].kind == "reduce"]
+        read = [program.ops[u] for u in program.users[scores]]
+        finds_rows = any(reader.attributes.get("reducer") == "maximum" for reader in read)
+        if not sums or len(read) != 2 or not finds_rows:
+            continue
+        row = _size(program, v) // max(_size(program, sums[0].results[0]), 1)
+        product, masked, turned = _way_back(program, fused, scores)
+        once = not turned or len(_products_reading(program, fused, v)) == 1
+        if product and masked and once and row <= softmax.longest_row:
+            yield v, scores, row
+
+
+def _way_back(program: Program, fused: Sequence[bool], v: int) -> tuple[bool, bool, bool]:
+    """Whether a product makes a value, and whether it is masked and its dimensions are turned around on the way."""
+    masked = turned = False
+    while (o := program.values[v].op) >= 0:
+        op = program.ops[o]
+        if op.kind in CONTRACTIONS and not fused[o]:
+            return True, masked, turned
+        if not fused[o]:
+            break
+        masked, turned = masked or op.kind == "select", turned or op.kind == "transpose"
+        held = [a for a in op.operands if _size(program, a) == _size(program, v) and not program.free[a]]
+        if op.kind == "select":
+            held = [a for a in held if a != op.operands[0] and _is_made(program, a)]
+        if len(held) != 1:
+            break
+        v = held[0]
+    return False, masked, turned
+
+
+def _is_made(program: Program, v: int) -> bool:
+    """Whether a value is neither given from outside nor repeats a smaller one."""
+    o = program.values[v].op
+    return o >= 0 and program.ops[o].kind != "broadcast_in_dim"
+
+
+def _inside_products(program: Program, v: int, read: frozenset[int], most: float) -> bool:
+    """Whether only products read a value, and would read no more than ``most`` times its bytes to compute it inside."""
+    users = [program.ops[u] for u in program.users[v]]
+    while len(users) == 1 and users[0].kind in VIEWS and not program.returned.intersection(users[0].results):
+        users = [program.ops[u] for u in program.users[users[0].results[0]]]
+    large = [a for a in read if _size(program, a) >= _size(program, v)]
+    inside = bool(users) and all(op.kind in CONTRACTIONS and op.flops for op in users)
+    return inside and len(large) > 1 and sum(program.values[a].bytes for a in large) <= most * program.values[v].bytes
+
+
 def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool, again: Recomputing) -> bool:
     """To compute a value again in each kernel keeps what it is computed from; rather keep it if that is smaller.
 
@@ -378,7 +443,15 @@ def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool, aga
     return sum(program.values[a].bytes for a in lost if a not in program.argument_of) > again.cheap * size
 
 
-def _epilogues(program: Program, fused: Sequence[bool], must: list[bool], longest: int) -> tuple[set[int], set[int]]:
+def _epilogues(
+    program: Program,
+    fused: Sequence[bool],
+    must: list[bool],
+    longest: int,
+    wide: set[int],
+    narrow: set[int],
+    tables: set[int],
+) -> tuple[set[int], set[int], dict[int, int]]:
     """The values that contractions compute on the way to what they store, the latest contraction first, and the latter.
 
     Of the values that could be stored it is the last, but a conversion to a wider type at the end is left to the users.
@@ -386,6 +459,7 @@ def _epilogues(program: Program, fused: Sequence[bool], must: list[bool], longes
     claimed: set[int] = set()
     inside: set[int] = set()
     ends: set[int] = set()
+    twice: dict[int, int] = {}
     newest = _newest(program, fused)
     for o in range(len(program.ops) - 1, -1, -1):
         op = program.ops[o]
@@ -396,10 +470,49 @@ def _epilogues(program: Program, fused: Sequence[bool], must: list[bool], longes
         end = meetings[-1]
         if not must[values[end]]:
             end = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
+            several = values[end] in narrow or len(_products_reading(program, fused, values[end])) > 1
+            if several and values[end] not in wide:
+                end = _narrowest(program, values, [k for k in meetings if k <= end])
+        elif values[end] in tables and _widened(program, values[end]):
+            kept = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
+            if kept != end:
+                twice[values[end]] = values[kept]
+                end = kept
         inside.update(values[:end])
         ends.add(values[end])
         claimed.update(program.values[v].op for v in values[1 : end + 1])
-    return inside, ends
+    return inside, ends, twice
+
+
+def _gathered_tables(program: Program) -> set[int]:
+    """Values that are gathered from, and that other ops read as well."""
+    found = {op.operands[0] for op in program.ops if op.kind == "gather"}
+    return {v for v in found if len(program.users[v]) > 1}
+
+
+def _narrowest(program: Program, values: Sequence[int], meetings: Sequence[int]) -> int:
+    """The last of the meetings with the fewest bytes, of those after which nothing expensive follows."""
+    best = last = meetings[-1]
+    for k in reversed(meetings[:-1]):
+        if any(program.ops[program.values[v].op].kind in EXPENSIVE for v in values[k + 1 : last + 1]):
+            break
+        if program.values[values[k]].bytes < program.values[values[best]].bytes:
+            best = k
+    return best
+
+
+def _products_reading(program: Program, fused: Sequence[bool], v: int) -> set[int]:
+    """The contractions that read a value, at once or after ops that are computed inside others."""
+    waiting, seen, found = [v], {v}, set[int]()
+    while waiting:
+        for u in program.users[waiting.pop()]:
+            op = program.ops[u]
+            if op.kind in CONTRACTIONS and not fused[u]:
+                found.add(u)
+            elif fused[u] and op.results[0] not in seen:
+                seen.add(op.results[0])
+                waiting.append(op.results[0])
+    return found
 
 
 def _widened(program: Program, v: int) -> bool:

@@ -225,7 +225,11 @@ class Units:
         last: dict[int, int] = {}
         for o, op in enumerate(program.ops):
             if op.kind in CONTRACTIONS and program.awaited[op.results[0]]:
-                last[op.region] = max(last.get(op.region, 0), at[o])
+                region, position = op.region, at[o]
+                last[region] = max(last.get(region, 0), position)
+                while (loop := program.regions[region].op) >= 0:  # outside, what is in a loop runs until its end
+                    position, region = program.regions[region].stop, program.ops[loop].region
+                    last[region] = max(last.get(region, 0), position)
         return defaultdict(lambda: -1, last)
 
     def all(self) -> Iterator[tuple[Iterable[Subject], Unit]]:
