@@ -18,7 +18,7 @@ class MoveTerms(NamedTuple):
 
     ``narrowing`` is 0.5 for a result in f32 that is only used to be converted to bf16, and 1 where nothing narrows.
     ``product``: it is a matrix product; ``rounds``: and its operands may be rounded. ``reduces_whole``: its partial
-    sums are not scattered. ``addends``: so many products, with this one, are added up, and their sums reduced at once.
+    sums are not scattered. ``addends``: so many ops' sums, with this one's, are added up, and may be reduced at once.
     """
 
     sharers: int
@@ -42,7 +42,7 @@ def find_move_terms(program: Program) -> list[MoveTerms]:
         return reduces and not any(awaited[v] for v in op.results)
 
     count = Counter(op.region for op in program.ops if late(op))
-    addends = _addends(program)
+    addends = {o: len(ops) for ops in map(summed, program.additions) for o in ops}
     return [
         MoveTerms(
             count[op.region] if late(op) else 1,
@@ -56,26 +56,35 @@ def find_move_terms(program: Program) -> list[MoveTerms]:
     ]
 
 
-def _addends(program: Program) -> dict[int, int]:
-    """How many products are added up with each that is added to another before anything else is done with it."""
+Addition = int | tuple["Addition", ...]
+"""Sums that are added up before anything else is done with them: an op that makes one, or what is added."""
+
+
+def find_additions(program: Program) -> list[Addition]:
+    """The sums of a program that are added up, each with all that it is added to."""
     returned, users = program.returned, program.users
-    sums: dict[int, tuple[int, ...]] = {}  # values that are sums of products and of nothing else, and these products
+    found: dict[int, Addition] = {}  # values that are sums of sums and of nothing else
 
     def only_use(v: int) -> bool:
         return len(users[v]) == 1 and v not in returned
 
     for o, op in enumerate(program.ops):
-        if op.flops and op.rule.reduction and len(op.results) == 1:
-            sums[op.results[0]] = (o,)
+        if op.rule.reduction and len(op.results) == 1 and (op.flops or op.attributes.get("reducer") == "add"):
+            found[op.results[0]] = o
         elif op.kind in ("add", CONSTRAINT) or op.kind in VIEWS:
-            parts = [sums.get(v, ()) if only_use(v) else () for v in op.operands]
-            same_region = all(program.ops[p].region == op.region for part in parts for p in part)
-            if all(parts) and same_region and len(set(op.operands)) == len(op.operands):
-                sums[op.results[0]] = tuple(p for part in parts for p in part)
-    out: dict[int, int] = {}
-    for products in sums.values():
-        out.update({o: max(out.get(o, 1), len(products)) for o in products})
-    return out
+            parts = [found.get(v) if only_use(v) else None for v in op.operands]
+            known = [part for part in parts if part is not None]
+            here = all(program.ops[o].region == op.region for part in known for o in summed(part))
+            if len(known) == len(parts) and here and len(set(op.operands)) == len(op.operands):
+                for v in op.operands:
+                    del found[v]
+                found[op.results[0]] = known[0] if len(known) == 1 else tuple(known)
+    return [addition for addition in found.values() if not isinstance(addition, int)]
+
+
+def summed(addition: Addition) -> tuple[int, ...]:
+    """The ops that make the sums of an addition, in order."""
+    return (addition,) if isinstance(addition, int) else tuple([o for part in addition for o in summed(part)])
 
 
 def find_awaited(program: Program) -> list[bool]:

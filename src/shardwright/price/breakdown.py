@@ -95,9 +95,10 @@ def _collectives(model: CostModel, partitioned: Partitioned, hidden_seconds: flo
 
 def _priced(model: CostModel, c: Collective, partitioned: Partitioned) -> CollectiveCost:
     axes = tuple(partitioned.mesh.names.index(a) for a in c.axes)
-    seconds = model.prices.move_seconds(Move(c.kind, axes, c.bytes, c.sharers, c.scale, c.in_place)) * c.times
+    move = Move(c.kind, axes, c.bytes, c.sharers, c.scale, c.in_place, c.addends)
+    seconds = model.prices.move_seconds(move) * c.times
     tensor = str(partitioned.program.values[c.value])
-    return CollectiveCost(c.kind, c.axes, c.bytes * c.scale, c.times, seconds, tensor, c.where, c.source)
+    return CollectiveCost(c.kind, c.axes, c.bytes * c.scale / c.addends, c.times, seconds, tensor, c.where, c.source)
 
 
 def _hidden_part(model: CostModel, c: Collective, partitioned: Partitioned, parts: Mapping[int, float]) -> float:

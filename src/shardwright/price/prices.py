@@ -38,7 +38,8 @@ class DevicePrices:
             parts = joined(part for a in move.axes for part in self.parts[a])
             found = self._over[move.axes] = ([p.link for p in parts], [p.size for p in parts])
         sent = move.bytes * move.scale
-        return collective_seconds(move.kind, sent, *found, move.sharers) + self._copy_seconds(move, sent)
+        seconds = collective_seconds(move.kind, sent, *found, move.sharers) + self._copy_seconds(move, sent)
+        return seconds / move.addends
 
     def _copy_seconds(self, move: Move, sent_bytes: float) -> float:
         """Of copies that bring what was moved into place, on a device that has layouts.

@@ -24,6 +24,8 @@ from shardwright.compiler.overlapping import LOOPED_BESIDE, STARTED_EARLY
 from shardwright.compiler.storing import LATE_SUMS
 from shardwright.ir.kinds import CONTRACTIONS, SAME_ENTRIES
 from shardwright.ir.memory import HOST, moved_to, moves_between
+from shardwright.ir.move_terms import summed
+from shardwright.price.added import reduced_together
 from shardwright.price.buffers import AS_IT_LIES, Form
 from shardwright.price.class_prices import KernelWork, KernelWorks, OpPrice, OpPrices, Seen, Tensors, View
 from shardwright.price.collectives import Move, reshard
@@ -252,6 +254,8 @@ class Units:
                 yield of_op[kernel.ops[-1]], self._transfer(k)
         for u, use in enumerate(classes.use_classes.keys):
             yield chain.from_iterable([of_op[o] for o, _ in use.uses]), self._use(u)
+        for a, addition in enumerate(classes.addition_classes.keys):
+            yield chain.from_iterable([of_op[o] for o in summed(addition.ops)]), self._addition(a)
         for b, border in enumerate(classes.border_classes.keys):
             yield of_class[border.before] | of_class[border.after], self._border(b)
 
@@ -480,6 +484,21 @@ class Units:
         kernels = self.classes.kernels
         ops = [self.classes.uses[member][1][k][0] for k in which]
         return min(kernels.at[o] for o in ops), max(kernels.last[o] for o in ops)
+
+    def _addition(self, addition_class: int) -> Unit:
+        """Sums that are added up and were taken to be reduced at once: what it takes more where they are not."""
+        addition = self.classes.addition_classes.keys[addition_class]
+        count = len(self.classes.addition_classes.members[addition_class]) * addition.repeats
+
+        def part(prices: tuple[OpPrice, ...]) -> Part:
+            taken = [price.assignment.after[0] for price in prices]
+            found = reduced_together(addition.ops, taken)
+            if found == taken:
+                return NO_PART
+            more = sum(self.moves_seconds(moves) for moves in found) - sum(self.moves_seconds(moves) for moves in taken)
+            return Part(0.0, more * count)
+
+        return Unit(partial(self.ops.prices, self.ops.among(summed(addition.ops))), Memo(part))
 
     def _border(self, border_class: int) -> Unit:
         """A value that lies differently inside of a loop, a branch, a barrier or a manual region."""
