@@ -90,7 +90,9 @@ def table(plan: sw.Plan, kept: Path, *, most: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("subject", help="; ".join(SUBJECTS))
-    parser.add_argument("plan", help="of benchmarks.clock.PLANS, tactics separated by commas, or the seed of a random one")
+    parser.add_argument(
+        "plan", help="of benchmarks.clock.PLANS, tactics separated by commas, or the seed of a random one"
+    )
     parser.add_argument("--keep", type=Path, required=True, help="a folder for what compilers said")
     parser.add_argument("--sizes", default="", help="JSON: other sizes than the subject has")
     parser.add_argument("--compile", action="store_true", help="compile what is not kept")
@@ -107,7 +109,9 @@ def main() -> None:
         kept = options.keep / _key(subject, plan)
         _compiled(plan, kept, compiles=options.compile, limit_seconds=900)
         print(f"{options.subject}, {name}, {kept.name}")
-        print(table(plan, kept, most=options.most) if kept.with_suffix(".hlo.gz").exists() else "is not kept", flush=True)
+        print(
+            table(plan, kept, most=options.most) if kept.with_suffix(".hlo.gz").exists() else "is not kept", flush=True
+        )
 
 
 def _plan(problem: Problem, fn, args, given, name: str) -> sw.Plan:

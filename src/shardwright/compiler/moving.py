@@ -35,13 +35,17 @@ NARROWED = structural(
 ROUNDED = Behaviour(
     name="operands of f32 products are rounded before they are moved",
     what="A matrix product of f32 is one of so many bits unless it was asked to be precise, and its operands are "
-    "rounded first. Partial sums keep all of their bits.",
+    "rounded first, before they are gathered by indices, cut or put together if nothing but products reads the "
+    "outcome. Partial sums keep all of their bits.",
     effect=16,
     otherwise=0,
     platforms=TPU,
     ops=("dot", "dot_general"),
-    evidence="The all-gathers of an MLP's f32 weights are of bf16, v5e, libtpu of jax 0.10.2.",
+    evidence="libtpu of jax 0.10.2, v5e: the all-gathers of an MLP's f32 weights are of bf16. In a graph network in f32 "
+    "under FSDP the nodes that edges look up are moved by an all-to-all of bf16 before, and what was looked up by "
+    "others after, since nothing but products reads it; their gradients go as f32.",
     tests=(
+        "test_move_terms.py::test_what_only_products_read_is_moved_rounded",
         "test_move_terms.py::test_tpus_round_the_operands_of_products_before_they_move_them",
         "test_move_terms.py::test_a_product_says_whether_its_operands_may_be_rounded",
     ),
@@ -74,17 +78,6 @@ LOOPED_PRODUCTS = Behaviour(
     where=("price.prices.DevicePrices.loop_seconds",),
 )
 
-SCATTERED_SUMS = structural(
-    "partial sums of a scatter are reduced whole",
-    "A sum over a graph's edges, say. Each device takes its part of it afterwards, which moves twice as much as "
-    "scattering it.",
-    ops=("scatter",),
-    evidence="Graph networks split by edges, v5e, libtpu of jax 0.10.2: sums over edges are reduced before a device "
-    "takes its part.",
-    tests=("test_move_terms.py::test_sums_over_edges_are_reduced_whole",),
-    where=("ir.move_terms.find_move_terms",),
-)
-
 LATE_SCATTERING = everywhere(
     "sums are not scattered onto a dimension that lies along a later axis",
     "The partitioner reduces the whole part and takes its slice, which moves so many times what scattering it does.",
@@ -92,6 +85,20 @@ LATE_SCATTERING = everywhere(
     evidence="Compiled for v5e by the libtpu of jax 0.10.2, with Shardy's constraints and with plain ones.",
     tests=("test_collectives.py::test_xla_reduces_whole_what_is_scattered_before_an_axis_of_the_dimension",),
     where=("price.collectives.reduce_partial",),
+)
+
+SCATTERED_APART = structural(
+    "sums are not scattered onto several dimensions",
+    "Where the axes that a sum is partial over go to more than one of its dimensions, it is reduced whole over all of "
+    "them, in one all-reduce, and each device takes its slice; and a product is not made a loop.",
+    ops=("all_reduce", "dot_general"),
+    evidence="libtpu of jax 0.10.2. A gradient bf16[2048,2048] of 65,536 rows split by both axes of v5e 2x4 or 4x4, to "
+    "lie along one axis by rows and along the other by columns: one all-reduce of all of it, and so for an f32 sum over "
+    "64; to lie by rows along both: a loop of permutes. GPT of 2 layers under FSDP and Megatron with sequences split: "
+    "the gradients of the attention's weights, whose width lies along the one axis and heads along the other, are "
+    "all-reduced.",
+    tests=("test_collectives.py::test_sums_that_go_to_several_dimensions_are_reduced_whole",),
+    where=("price.collectives.reduce_partial", "price.assign.is_scattered"),
 )
 
 SCATTERED_WITHIN = structural(
@@ -124,13 +131,15 @@ WHOLE_SLICES = Behaviour(
     effect=_SLICES,
     otherwise=_never,
     platforms=TPU,
-    ops=("reduce", "ragged_dot"),
+    ops=("reduce", "ragged_dot", "scatter"),
     evidence="Final programs of libtpu 0.0.42 for f32[32768,512], summed from [32768,512,64] split along its last "
     "dimension. Whole, over all devices of v5e and v6e 4x4 and 8x8 (by one axis or two) and of v5p 2x2x2, 2x2x4, 2x4x4 "
     "and 4x4x4. Scattered, over all devices of v5e 2x2, 2x4 and 4x8, of v6e 2x4 and of v5p 2x2x1; and over some: 4 of "
     "v5e 4x4, 8 of 4x4 and of 8x8, 16 of 16x16, 4 of v6e 4x4, 4 and 16 of v5p 4x4x4. A mixture of 16 experts under "
     "FSDP on v5e 4x4: the gradients bf16[16,1024,4096] of both of their weights, products of 0.62 ms, are all-reduced "
-    "whole; those of all other weights, down to products of 10 µs, are loops.",
+    "whole; those of all other weights, down to products of 10 µs, are loops. Sums of a scatter, f32[65536,128] of "
+    "262,144 rows: whole over 16 of v5e 4x4, scattered over all of v5e 2x4; those of an embedding's gradient over 4 of v5e 4x4 "
+    "are scattered.",
     tests=(
         "test_move_terms.py::test_sums_over_every_device_of_a_square_or_a_cuboid_are_reduced_whole",
         "test_overlap.py::test_products_of_many_at_once_are_no_loops",
@@ -141,13 +150,20 @@ WHOLE_SLICES = Behaviour(
 
 ADDED_UP = structural(
     "sums that are added up are reduced once",
-    "XLA's all-reduce reassociation: products that are added up before anything else is done with them have one "
-    "all-reduce between them.",
+    "XLA's all-reduce reassociation: sums that are added up before anything else is done with them have one "
+    "all-reduce between them, if all of them are partial over the same axes. What is added to something that is not "
+    "partial is reduced first, unless it is a scatter, which then scatters into that.",
     ops=("add",),
-    evidence="The backward pass of a Megatron layer, v5e, libtpu of jax 0.10.2: of the three all-reduces behind "
-    "queries, keys and values one is left.",
-    tests=("test_move_terms.py::test_sums_that_are_added_up_are_reduced_once",),
-    where=("ir.move_terms.find_move_terms",),
+    evidence="libtpu of jax 0.10.2, v5e. The backward pass of a Megatron layer: of the three all-reduces behind "
+    "queries, keys and values one is left. With adapters of low rank beside every weight, whose products are not "
+    "partial, three are left, and two of gate and up. A graph network split by edges: the gradients of nodes as "
+    "senders and as receivers, two scatters, are added up and then reduced, though the first of them is added to "
+    "something else before.",
+    tests=(
+        "test_move_terms.py::test_sums_that_are_added_up_are_reduced_once",
+        "test_move_terms.py::test_what_is_added_to_something_whole_is_reduced_first",
+    ),
+    where=("ir.move_terms.find_additions", "price.added.reduced_together"),
 )
 
 RECORDS = (
@@ -155,8 +171,8 @@ RECORDS = (
     NARROWED,
     ROUNDED,
     LOOPED_PRODUCTS,
-    SCATTERED_SUMS,
     LATE_SCATTERING,
+    SCATTERED_APART,
     SCATTERED_WITHIN,
     WHOLE_SLICES,
     ADDED_UP,

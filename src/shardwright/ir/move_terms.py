@@ -1,7 +1,7 @@
 """On what terms an op's operands and results are moved: what the compiler does that changes what it costs.
 
 Which all-reduces are made one, which tensors are narrower by the time they are moved, whose operands are rounded, and
-whose partial sums are reduced whole, or together: ``compiler/moving.py`` has the behaviours with their evidence.
+whose partial sums are reduced together: ``compiler/moving.py`` has the behaviours with their evidence.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from shardwright.ir.kinds import CONSTRAINT, PRODUCTS, VIEWS
+from shardwright.ir.kinds import CONSTRAINT, CUTS, PRODUCTS, VIEWS
 from shardwright.ir.program import Op, Program, bits_of
 
 
@@ -17,16 +17,17 @@ class MoveTerms(NamedTuple):
     """Of one op: how many all-reduces may become one with its own, and the bytes that are left of each result.
 
     ``narrowing`` is 0.5 for a result in f32 that is only used to be converted to bf16, and 1 where nothing narrows.
-    ``product``: it is a matrix product; ``rounds``: and its operands may be rounded. ``reduces_whole``: its partial
-    sums are not scattered. ``addends``: so many ops' sums, with this one's, are added up, and may be reduced at once.
+    ``product``: it is a matrix product; ``rounds``: and its operands may be rounded. ``addends``: so many ops' sums,
+    with this one's, are added up, and may be reduced at once. ``rounded`` are numbers of its tensors, operands first,
+    that only such products read in the end.
     """
 
     sharers: int
     narrowing: tuple[float, ...]
     product: bool = False
     rounds: bool = False
-    reduces_whole: bool = False
     addends: int = 1
+    rounded: tuple[int, ...] = ()
 
 
 def find_move_terms(program: Program) -> list[MoveTerms]:
@@ -43,17 +44,44 @@ def find_move_terms(program: Program) -> list[MoveTerms]:
 
     count = Counter(op.region for op in program.ops if late(op))
     addends = {o: len(ops) for ops in map(summed, program.additions) for o in ops}
+    rounded = find_rounded(program)
     return [
         MoveTerms(
             count[op.region] if late(op) else 1,
             tuple([_narrowing(program, v) for v in op.results]),
-            product := bool(op.flops) and op.kind in PRODUCTS,
-            product and not op.attributes.get("precise", False),
-            op.kind == "scatter",
+            _is_product(op),
+            _rounds(op),
             addends.get(o, 1),
+            tuple([t for t, v in enumerate((*op.operands, *op.results)) if rounded[v]]),
         )
         for o, op in enumerate(program.ops)
     ]
+
+
+def _is_product(op: Op) -> bool:
+    return bool(op.flops) and op.kind in PRODUCTS
+
+
+def _rounds(op: Op) -> bool:
+    return _is_product(op) and not op.attributes.get("precise", False)
+
+
+_SAME_ENTRIES = VIEWS | CUTS | {"concatenate", "gather", "pad", CONSTRAINT}
+"""Ops whose result has their operand's entries, rounded or not."""
+
+
+def find_rounded(program: Program) -> list[bool]:
+    """Values of f32 that only products read, which round them, at once or by way of ops that move entries."""
+    out = [False] * len(program.values)
+    carried = {v for region in program.regions for v in region.results}
+    for op in reversed(program.ops):
+        for v in op.results:
+            if program.values[v].dtype == "f32" and v not in carried and not op.regions:
+                readers = [program.ops[u] for u in program.users[v]]
+                out[v] = bool(readers) and all(
+                    _rounds(r) or (r.kind in _SAME_ENTRIES and out[r.results[0]]) for r in readers
+                )
+    return out
 
 
 Addition = int | tuple["Addition", ...]
@@ -74,12 +102,18 @@ def find_additions(program: Program) -> list[Addition]:
         elif op.kind in ("add", CONSTRAINT) or op.kind in VIEWS:
             parts = [found.get(v) if only_use(v) else None for v in op.operands]
             known = [part for part in parts if part is not None]
+            if len(known) < len(parts) and len(known) == 1 and _is_scatter(program, known[0]):
+                parts = list(known)  # what is added to a scatter's sum is what it scatters into
             here = all(program.ops[o].region == op.region for part in known for o in summed(part))
             if len(known) == len(parts) and here and len(set(op.operands)) == len(op.operands):
                 for v in op.operands:
-                    del found[v]
+                    found.pop(v, None)
                 found[op.results[0]] = known[0] if len(known) == 1 else tuple(known)
     return [addition for addition in found.values() if not isinstance(addition, int)]
+
+
+def _is_scatter(program: Program, addition: Addition) -> bool:
+    return isinstance(addition, int) and program.ops[addition].kind == "scatter"
 
 
 def summed(addition: Addition) -> tuple[int, ...]:

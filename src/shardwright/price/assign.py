@@ -65,8 +65,9 @@ class Assignment(NamedTuple):
 
     ``operands`` and ``results`` are the shardings the op itself works with, ``before`` and ``after`` the moves that
     each operand and result needs, ``own`` those that the op itself is, as a ``psum`` is; ``after_seconds`` is what the
-    latter two take, and ``loop_seconds`` what making the op a loop that scatters its sums does, ``looped_seconds`` the
-    part of the former that such a loop moves. ``seconds`` is the price it was chosen by.
+    latter two take on their links, ``copy_seconds`` what copying into place does, ``loop_seconds`` what making the op a
+    loop that scatters its sums does, and ``looped_seconds`` the part of ``after_seconds`` that such a loop moves.
+    ``seconds`` is the price it was chosen by.
     """
 
     factors: tuple[int, ...]
@@ -80,6 +81,7 @@ class Assignment(NamedTuple):
     seconds: float
     own: tuple[Move, ...] = ()
     looped_seconds: float = 0.0
+    copy_seconds: float = 0.0
 
     def made(self, result: int, wanted: Sharding) -> Sharding:
         """How the op leaves a result, partial sums reduced, before it is brought to another sharding."""
@@ -149,7 +151,8 @@ class Assigner:
                 each[shape_class, factors] = make_way(op, factors, shapes, self.mesh, self.prices)
             ways.append(each[shape_class, factors])
         rounding = [
-            self.prices.rounding(dtype) if terms.rounds and t < count else 1.0 for t, (_, dtype) in enumerate(shapes)
+            self.prices.rounding(dtype) if (terms.rounds and t < count) or t in terms.rounded else 1.0
+            for t, (_, dtype) in enumerate(shapes)
         ]
         columns = columns_of(op.rule) if terms.product else ()
         own_seconds = [
@@ -214,6 +217,7 @@ def _assignment(moves: _Moves, ways: Ways, seconds: _Vector, around: _Around, nu
     own = tuple([move._replace(sharers=ways.terms.sharers) for move in way.own])
     if own:
         after_seconds += ways.own_seconds[number]
+    copies = sum([moves.prices.copy_seconds(move) for after in (*all_moves[count:], own) for move in after])
     loop_seconds = looped_seconds = 0.0
     if way.partial and ways.loops:
         loop_seconds = sum([moves.loop_seconds(ways, way, count + k, want) for k, want in enumerate(around[1])])
@@ -227,11 +231,12 @@ def _assignment(moves: _Moves, ways: Ways, seconds: _Vector, around: _Around, nu
         way.partial,
         all_moves[:count],
         all_moves[count:],
-        after_seconds,
+        after_seconds - copies,
         loop_seconds,
         float(seconds[number]),
         own,
         looped_seconds,
+        copies,
     )
 
 
@@ -263,7 +268,7 @@ class _Moves:
         return seconds + self.loop_seconds(ways, way, t, sharding) if ways.loops else seconds
 
     def loop_seconds(self, ways: Ways, way: Way, t: int, want: Sharding) -> float:
-        """The seconds of making a product a loop, as is done if its partial sums are scattered along new dimensions."""
+        """The seconds of making a product a loop, as is done if its sums are scattered along a new dimension."""
         if not is_scattered(way, t - len(way.operands), want):
             return 0.0
         have = way.results[t - len(way.operands)]
@@ -293,11 +298,11 @@ class _Moves:
 
     def _after(self, ways: Ways, way: Way, result: int, want: Sharding) -> _Change:
         terms = ways.terms
-        have, whole = way.results[result], terms.reduces_whole
-        if way.partial and not (whole or ways.loops):
+        have, whole = way.results[result], False
+        if way.partial and not ways.loops:
             wanted = {axis for axes in want for axis in axes}
             whole = self.prices.reduces_whole(tuple([axis for axis in way.partial if axis in wanted]))
-        narrowing, addends = terms.narrowing[result], terms.addends
+        narrowing, addends = min(terms.narrowing[result], ways.rounding[len(way.operands) + result]), terms.addends
         return _Change(have, way.partial, want, terms.sharers, narrowing, whole=whole, addends=addends)
 
     def _size(self, ways: Ways, t: int, change: _Change) -> float:
@@ -306,9 +311,11 @@ class _Moves:
 
 
 def is_scattered(way: Way, result: int, want: Sharding) -> bool:
-    """Whether the partial sums of a result are scattered along dimensions that lie along no axis yet."""
-    onto = {axis for axes, wanted in zip(way.results[result], want, strict=True) if not axes for axis in wanted}
-    return bool(way.partial) and onto.issuperset(way.partial)
+    """Whether the partial sums of a result are scattered along one dimension, which lies along no axis yet."""
+    return bool(way.partial) and any(
+        not axes and all(axis in wanted for axis in way.partial)
+        for axes, wanted in zip(way.results[result], want, strict=True)
+    )
 
 
 _NOTHING: tuple[tuple[Move, ...], float] = ((), 0.0)

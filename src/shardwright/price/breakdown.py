@@ -94,11 +94,14 @@ def _collectives(model: CostModel, partitioned: Partitioned, hidden_seconds: flo
 
 
 def _priced(model: CostModel, c: Collective, partitioned: Partitioned) -> CollectiveCost:
-    axes = tuple(partitioned.mesh.names.index(a) for a in c.axes)
-    move = Move(c.kind, axes, c.bytes, c.sharers, c.scale, c.in_place, c.addends)
-    seconds = model.prices.move_seconds(move) * c.times
+    seconds = model.prices.link_seconds(_move(c, partitioned)) * c.times
     tensor = str(partitioned.program.values[c.value])
     return CollectiveCost(c.kind, c.axes, c.bytes * c.scale / c.addends, c.times, seconds, tensor, c.where, c.source)
+
+
+def _move(c: Collective, partitioned: Partitioned) -> Move:
+    axes = tuple(partitioned.mesh.names.index(a) for a in c.axes)
+    return Move(c.kind, axes, c.bytes, c.sharers, c.scale, c.in_place, c.addends)
 
 
 def _hidden_part(model: CostModel, c: Collective, partitioned: Partitioned, parts: Mapping[int, float]) -> float:
@@ -144,6 +147,11 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
             entry = found[laid.why, program.ops[laid.op].source, "vector", str(program.values[laid.value])]
             entry[0] += times
             entry[1] += seconds * times
+    for c in _counted(model, partitioned):
+        if seconds := model.prices.copy_seconds(_move(c, partitioned)):
+            entry = found["copy into place", c.source, "vector", str(program.values[c.value])]
+            entry[0] += c.times
+            entry[1] += seconds * c.times
     costs = [
         KernelCost(kind, source, int(times), seconds, bound, tensor)
         for (kind, source, bound, tensor), (times, seconds) in found.items()

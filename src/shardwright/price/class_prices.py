@@ -367,13 +367,15 @@ def _assign(
 class KernelWork(NamedTuple):
     """What a kernel asks of each unit of the device, once; seconds and memory of moving its results.
 
-    ``looped_seconds`` of the moves run beside the kernel's own products, which are loops that scatter their sums.
+    ``looped_seconds`` of the moves run beside the kernel's own products, which are loops that scatter their sums, and
+    ``copy_seconds`` are those of copies that bring what was moved into place.
     """
 
     work: Work
     comm_seconds: float
     unmoved_bytes: float
     looped_seconds: float = 0.0
+    copy_seconds: float = 0.0
 
 
 class _KernelOp(NamedTuple):
@@ -454,7 +456,7 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, 
 
     What a product's operands are computed from is read as they are; from the product on, reading takes the vector unit.
     """
-    matrix = vector = written = packed = comm = unmoved = entries = looped = 0.0
+    matrix = vector = written = packed = comm = unmoved = entries = looped = copies = 0.0
     operands: dict[int, float] = {}
     read: dict[int, float] = {}
     for k, (op, price) in enumerate(zip(kernel.ops, prices, strict=True)):
@@ -463,6 +465,7 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, 
         if not op.again:
             matrix += work.matrix_seconds
             comm += price.assignment.after_seconds
+            copies += price.assignment.copy_seconds
             unmoved += price.unmoved_bytes
             if price.assignment.looped_seconds:
                 looped += beside_itself_seconds(price)
@@ -481,7 +484,7 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, 
     vector += costs.read_slots * beside + costs.pack_slots * packed
     vector += (costs.entry_slots + costs.alone_slots if kernel.alone else costs.entry_slots) * entries
     read_bytes = beside + sum([size for size in operands.values() if size > costs.prefetched_bytes])
-    return KernelWork(Work(matrix, vector, read_bytes + written), comm, unmoved, looped)
+    return KernelWork(Work(matrix, vector, read_bytes + written), comm, unmoved, looped, copies)
 
 
 def _entries(sizes: Sequence[float], bits: Sequence[int]) -> float:

@@ -140,7 +140,7 @@ def reduce_partial(
     onto = tuple(axis for axis in partial if axis in wanted)
     if onto:
         n = mesh.ways(onto)
-        whole = whole or _late(have, partial, want, mesh)
+        whole = whole or _apart(onto, want) or _late(have, partial, want, mesh)
         scale, among = (LATE_SCATTERING.effect, addends) if whole else (1.0, 1)
         moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=scale, addends=among))
         size /= n
@@ -149,6 +149,11 @@ def reduce_partial(
         n = mesh.ways(rest)
         moves.append(Move(ALL_REDUCE, rest, 2 * size * (n - 1) / n, sharers, addends=addends))
     return (*moves, *reshard(total_bytes * narrowing, reduced(have, partial, want), want, mesh))
+
+
+def _apart(onto: tuple[int, ...], want: Sharding) -> bool:
+    """Whether sums are to be scattered onto several dimensions: see ``compiler.moving.SCATTERED_APART``."""
+    return sum(any(axis in onto for axis in axes) for axes in want) > 1
 
 
 def _late(have: Sharding, partial: tuple[int, ...], want: Sharding, mesh: MeshShape) -> bool:

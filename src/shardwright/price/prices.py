@@ -32,16 +32,22 @@ class DevicePrices:
         return cls(device, axis_parts(device, mesh.sizes, topology))
 
     def move_seconds(self, move: Move) -> float:
-        """Of a collective."""
-        found = self._over.get(move.axes)
-        if found is None:
-            parts = joined(part for a in move.axes for part in self.parts[a])
-            found = self._over[move.axes] = ([p.link for p in parts], [p.size for p in parts])
-        sent = move.bytes * move.scale
-        seconds = collective_seconds(move.kind, sent, *found, move.sharers) + self._copy_seconds(move, sent)
+        """Of a collective, and of copies behind it."""
+        return self.link_seconds(move) + self.copy_seconds(move)
+
+    def link_seconds(self, move: Move) -> float:
+        """Of a collective on its links."""
+        seconds = collective_seconds(move.kind, move.bytes * move.scale, *self._links(move.axes), move.sharers)
         return seconds / move.addends
 
-    def _copy_seconds(self, move: Move, sent_bytes: float) -> float:
+    def _links(self, axes: tuple[int, ...]) -> tuple[list[AxisLink], list[int]]:
+        found = self._over.get(axes)
+        if found is None:
+            parts = joined(part for a in axes for part in self.parts[a])
+            found = self._over[axes] = ([p.link for p in parts], [p.size for p in parts])
+        return found
+
+    def copy_seconds(self, move: Move) -> float:
         """Of copies that bring what was moved into place, on a device that has layouts.
 
         See ``compiler.layouts.MOVED_INTO_PLACE``.
@@ -52,10 +58,10 @@ class DevicePrices:
         slots = costs.relayout_slots if move.kind == ALL_TO_ALL else 0.0
         if move.kind == ALL_GATHER and not move.in_place:
             slots = costs.relayout_slots + costs.small_tile_slots
-        n = math.prod(self._over[move.axes][1])
-        if not slots or n == 1:
+        n = math.prod(self._links(move.axes)[1]) if slots else 1
+        if n == 1:
             return 0.0
-        return 2 * slots * sent_bytes * n / (n - 1) / self.device.vector_ops_per_second
+        return 2 * slots * move.bytes * move.scale * n / (n - 1) / self.device.vector_ops_per_second
 
     def rounding(self, dtype: str) -> float:
         """The part of its bytes that an operand of a product has once it is rounded, if it may be."""

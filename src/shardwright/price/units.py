@@ -348,7 +348,7 @@ class Units:
         column = self.overlap.of_kernels(members) if self.overlap is not None else None
 
         def part(found: KernelWork) -> Part:
-            compute = kernel_seconds(found.work, device) if any(found.work) else 0.0
+            compute = (kernel_seconds(found.work, device) if any(found.work) else 0.0) + found.copy_seconds
             held = ((here, int(found.unmoved_bytes)),) if found.unmoved_bytes else ()
             beside = transfers.beside(places, COMPUTE, compute)
             hidden = found.looped_seconds * count if self.looped else 0.0
@@ -400,16 +400,17 @@ class Units:
         late_columns = Memo(late_column)
 
         def part(prices: tuple[OpPrice, ...]) -> Part:
-            comm, held, lane = 0.0, [], []
+            comm, copies, held, lane = 0.0, 0.0, [], []
             for want, (moves, which) in self._wanted(use_class, prices).items():
                 seconds = self.moves_seconds(moves)
                 comm += seconds
+                copies += self.copies_seconds(moves)
                 held.append((columns[which], int(self.copy_bytes(use_class, want, which))))
                 if self.starts_early(moves) and (beside := gathers[which]) is not None:
                     lane.append((beside, picoseconds(seconds)))
             if (late := self._kept_late(use_class, prices)) is not None:
                 held.append((late_columns[late.which], late.bytes))
-            return Part(0.0, comm * count, tuple(held), lane=tuple(lane)) if held else NO_PART
+            return Part(copies * count, comm * count, tuple(held), lane=tuple(lane)) if held else NO_PART
 
         return Unit(partial(self.ops.prices, self._uses[use_class]), Memo(part))
 
@@ -515,10 +516,15 @@ class Units:
                 return NO_PART
             before, after = (without(tensors.shardings[n], manual) for n in numbers)
             size = stored_bytes(c.shape, c.dtype, None) * moved_padding(c.shape, before, after, mesh)
-            return Part(0.0, count * self.moves_seconds(reshard(size, before, after, mesh)))
+            moves = reshard(size, before, after, mesh)
+            return Part(count * self.copies_seconds(moves), count * self.moves_seconds(moves))
 
         return Unit(key, Memo(part))
 
     def moves_seconds(self, moves: Iterable[Move]) -> float:
-        """The seconds of collectives, one after the other."""
-        return sum(self.on.move_seconds(move) for move in moves)
+        """The seconds of collectives on their links, one after the other."""
+        return sum(self.on.link_seconds(move) for move in moves)
+
+    def copies_seconds(self, moves: Iterable[Move]) -> float:
+        """The seconds of copies that bring what was moved into place."""
+        return sum(self.on.copy_seconds(move) for move in moves)

@@ -148,7 +148,10 @@ class Prices(Protocol):
     """What a choice weighs, on a device and a mesh: seconds of an op's work and of the moves around it."""
 
     def move_seconds(self, move: Move) -> float:
-        """The seconds of a collective."""
+        """The seconds of a collective, and of copies behind it."""
+
+    def copy_seconds(self, move: Move) -> float:
+        """The seconds of copies that bring what was moved into place."""
 
     def rounding(self, dtype: str) -> float:
         """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
