@@ -295,13 +295,29 @@ def test_tpus_round_the_operands_of_products_before_they_move_them():
 def test_scattering_partial_sums_takes_the_product_apart_on_tpus():
     # f32[8192,8192] from 16,384 rows on 16 devices: 0.70 ms become 2.3 (the compiler's cycles say 2.28).
     prices = DevicePrices.of(find_device("tpu-v5e"), MeshShape(("x", "y"), (4, 4)))
-    assert prices.loop_seconds(8192 * 8192 * 4, 7e-4, (8192, 8192), (512, 8192)) == pytest.approx(5 * 2**28 / 819e9)
-    # Parts of 32 rows leave three quarters of a matrix unit of 128 idle.
-    passes = 5 * 2**21 / 819e9
-    assert prices.loop_seconds(2**21, 7e-4, (1024, 1024), (32, 1024)) == pytest.approx(3 * 7e-4 + passes)
-    assert prices.loop_seconds(2**21, 7e-4, (8, 8192), (8, 512)) == pytest.approx(passes)  # as idle as without
-    assert prices.loop_seconds(2**21, 5e-5, (1024, 1024), (32, 1024)) == 0.0
-    assert DevicePrices.of(find_device("a100-80"), MeshShape(("x",), (4,))).loop_seconds(1e9, 1.0, (64,), (8,)) == 0.0
+    products, adding = prices.loop_seconds(8192 * 8192 * 4, 7e-4, (8192, 8192), (512, 8192))
+    assert (products, adding) == (0.0, pytest.approx(5 * 2**28 / 819e9))
+    # Parts of 32 rows leave three quarters of the unit idle.
+    passes = pytest.approx(5 * 2**21 / 819e9)
+    assert prices.loop_seconds(2**21, 7e-4, (1024, 1024), (32, 1024)) == (pytest.approx(3 * 7e-4), passes)
+    assert prices.loop_seconds(2**21, 7e-4, (8, 8192), (8, 512)) == (0.0, passes)  # as idle as without
+
+
+def test_a_product_is_a_loop_where_it_takes_a_part_of_what_scattering_its_sums_does():
+    def step(x, y):
+        return jnp.einsum("ki,kj->ij", x, y)
+
+    def scattered(rows, device="tpu-v5e", mesh=16):
+        args = [array(16 * rows, 2048, dtype=jnp.bfloat16)] * 2
+        plan = sw.evaluate(step, *args, mesh={"x": mesh}, device=device, decisions=[("x", "x[0]"), ("x", "x[1]")])
+        (c,) = plan.estimate.collectives
+        return c.bytes / (2048 * 2048 * 2 * 15 / 16), c.hidden_seconds
+
+    whole, hidden = scattered(256)
+    assert (whole, hidden) == (2.0, 0.0)
+    once, hidden = scattered(384)
+    assert once == 1.0 and hidden > 0
+    assert scattered(384, "a100-80")[1] == 0
 
 
 def test_moves_along_an_axis_of_one_device_take_no_time():

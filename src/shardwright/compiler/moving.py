@@ -55,27 +55,34 @@ ROUNDED = Behaviour(
 
 @dataclass(frozen=True)
 class Looped:
-    """A product as a loop over the parts of its result: ``passes`` times their bytes, if it takes ``least_seconds``."""
+    """A product as a loop over the parts of its result, which takes ``passes`` times their bytes.
+
+    It is one if the matrix unit takes ``least_part`` of what scattering the result does, or more.
+    """
 
     passes: float
-    least_seconds: float
+    least_part: float
 
 
 LOOPED_PRODUCTS = Behaviour(
     name="a product whose partial sums are scattered is a loop over its parts",
     what="Each part is written, and read and written again when it is added to what came from the neighbour, in time "
     "of its own. Parts that are smaller than the matrix unit leave the rest of it idle. There must be work to hide "
-    "the moves behind.",
-    effect=Looped(passes=5, least_seconds=1e-4),
-    otherwise=Looped(passes=0, least_seconds=float("inf")),
+    "the moves behind; where there is too little, the sums are scattered after the product, or reduced whole.",
+    effect=Looped(passes=5, least_part=0.15),
+    otherwise=Looped(passes=0, least_part=float("inf")),
     platforms=TPU,
     ops=("dot", "dot_general"),
     evidence="Cycles of the libtpu of jax 0.10.2 on v5e: 2.28 ms for an f32[8192,8192] of 16,384 rows on 16 devices, "
-    "0.70 without; 0.90 for a bf16[2048,8192] of 65,536 rows, 0.70 without. Products of 0.2 ms were seen to be made "
-    "loops; with a price on it for a decoding step's products, of tens of microseconds, plans got worse by the "
-    "compiler.",
-    tests=("test_move_terms.py::test_scattering_partial_sums_takes_the_product_apart_on_tpus",),
-    where=("price.prices.DevicePrices.loop_seconds",),
+    "0.70 without; 0.90 for a bf16[2048,8192] of 65,536 rows, 0.70 without. Products bf16[n,n] of k rows on each device, "
+    "n of 1,024 to 4,096: on 16 of 4x4 they are loops from k = 384 on and all-reduced up to 256, in f32 from 1,024 on "
+    "and up to 512; on 8 of 2x4 loops from 640 on and scattered by a fusion up to 512, whatever n is. By our prices of "
+    "products and scattering these are parts of 0.12 to 0.18, 0.12 to 0.25, and 0.13 to 0.17.",
+    tests=(
+        "test_move_terms.py::test_scattering_partial_sums_takes_the_product_apart_on_tpus",
+        "test_move_terms.py::test_a_product_is_a_loop_where_it_takes_a_part_of_what_scattering_its_sums_does",
+    ),
+    where=("price.prices.DevicePrices.makes_loop", "price.prices.DevicePrices.loop_seconds"),
 )
 
 LATE_SCATTERING = everywhere(
@@ -151,10 +158,12 @@ WHOLE_SLICES = Behaviour(
 ADDED_UP = structural(
     "sums that are added up are reduced once",
     "XLA's all-reduce reassociation: sums that are added up before anything else is done with them have one "
-    "all-reduce between them, if all of them are partial over the same axes. What is added to something that is not "
+    "all-reduce, or reduce-scatter, between them, if all of them are partial over the same axes; not products that "
+    "are loops, each of which scatters its own. What is added to something that is not "
     "partial is reduced first, unless it is a scatter, which then scatters into that.",
     ops=("add",),
-    evidence="libtpu of jax 0.10.2, v5e. The backward pass of a Megatron layer: of the three all-reduces behind "
+    evidence="libtpu of jax 0.10.2, v5e. On 2x4, two products, two scatters or two reductions, added up: one "
+    "reduce-scatter where the result is split, one all-reduce where not. The backward pass of a Megatron layer: of the three all-reduces behind "
     "queries, keys and values one is left. With adapters of low rank beside every weight, whose products are not "
     "partial, three are left, and two of gate and up. A graph network split by edges: the gradients of nodes as "
     "senders and as receivers, two scatters, are added up and then reduced, though the first of them is added to "

@@ -24,18 +24,22 @@ def reduced_together(addition: Addition, moves: Sequence[Moves]) -> list[Moves]:
     return out
 
 
-def _reduced_over(moves: Moves) -> tuple[int, ...]:
-    """The axes over which a sum is reduced whole; none where it is not."""
-    return tuple([axis for move in moves if move.addends > 1 for axis in move.axes])
+_Reduced = tuple[tuple[str, tuple[int, ...]], ...]
+"""How a sum is reduced: by which collectives over which axes."""
 
 
-def _groups(addition: Addition, reduced_over: Sequence[tuple[int, ...]]) -> list[list[int]]:
+def _reduced_over(moves: Moves) -> _Reduced:
+    """How a sum is reduced that others may be reduced with; nothing where none may."""
+    return tuple([(move.kind, move.axes) for move in moves if move.addends > 1])
+
+
+def _groups(addition: Addition, reduced_over: Sequence[_Reduced]) -> list[list[int]]:
     """Numbers of sums that are reduced at once."""
     found: list[list[int]] = []
     numbers = iter(range(len(reduced_over)))
 
-    def visit(part: Addition) -> tuple[tuple[int, ...], list[int]]:
-        """The axes over which what is added up here is yet to be reduced, and the sums in it."""
+    def visit(part: Addition) -> tuple[_Reduced, list[int]]:
+        """How what is added up here is yet to be reduced, and the sums in it."""
         if isinstance(part, int):
             k = next(numbers)
             return reduced_over[k], [k]

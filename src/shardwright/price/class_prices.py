@@ -448,7 +448,7 @@ def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
 
 def beside_itself_seconds(price: OpPrice) -> float:
     """What an op that is a loop moves while it computes: see ``compiler.overlapping.LOOPED_BESIDE``."""
-    return min(price.assignment.looped_seconds, price.work.matrix_seconds - price.assignment.loop_seconds)
+    return min(price.assignment.looped_seconds, price.work.matrix_seconds - price.assignment.adding_seconds)
 
 
 def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, ...]) -> KernelWork:

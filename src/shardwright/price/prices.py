@@ -87,20 +87,21 @@ class DevicePrices:
         split = tuple([a for a, parts in enumerate(self.parts) if math.prod(part.size for part in parts) > 1])
         return frozenset({split, tuple(range(len(self.parts)))})
 
+    def makes_loop(self, matrix_seconds: float, scatter_seconds: float) -> bool:
+        """Whether a product that takes so long is made a loop that scatters its sums, which takes so long."""
+        return matrix_seconds >= self._compiler[LOOPED_PRODUCTS].least_part * scatter_seconds
+
     def loop_seconds(
         self, local_bytes: float, work_seconds: float, whole: Sequence[float], part: Sequence[float]
-    ) -> float:
-        """Of making a product a loop that scatters its partial sums, of so many bytes on each device.
+    ) -> tuple[float, float]:
+        """What making a product a loop that scatters its sums, of so many bytes on each device, takes more.
 
-        It takes ``work_seconds`` without. ``whole`` are rows and columns of its result on a device, ``part`` those of
+        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without. ``whole`` are rows and columns of its result on a device, ``part`` those of
         what one turn makes: where they are fewer than the matrix unit has, the rest of it is idle.
         """
-        looped = self._compiler[LOOPED_PRODUCTS]
-        if work_seconds < looped.least_seconds:
-            return 0.0
-        unit = self.device.matrix_unit
+        unit, passes = self.device.matrix_unit, self._compiler[LOOPED_PRODUCTS].passes
         slower = math.prod(max(unit / b, 1) / max(unit / a, 1) for a, b in zip(whole, part, strict=True))
-        return looped.passes * local_bytes / self.device.memory_bytes_per_second + (slower - 1) * work_seconds
+        return (slower - 1) * work_seconds, passes * local_bytes / self.device.memory_bytes_per_second
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device, each tensor read or written once."""
