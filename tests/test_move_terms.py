@@ -70,9 +70,7 @@ def test_what_is_added_to_something_whole_is_reduced_first():
     program = sw.analyse(adapted, *args).program
     (addition,) = program.additions
     assert [program.ops[o].kind for o in summed(addition)] == ["dot_general"] * 3
-    plan = sw.evaluate(
-        adapted, *args, mesh={"x": 4}, device="tpu-v5e", decisions=[("x", "x[1]"), ("x", "y[1]")]
-    )
+    plan = sw.evaluate(adapted, *args, mesh={"x": 4}, device="tpu-v5e", decisions=[("x", "x[1]"), ("x", "y[1]")])
     sent = [c.bytes for c in plan.estimate.collectives if c.kind == "all-reduce"]
     # Of x @ w and of y @ v, each alone, since what x @ w is added to is whole; and the small one of x @ a.
     whole, narrow = 2 * 128 * 32 * 4 * 3 / 4, 2 * 128 * 4 * 4 * 3 / 4
@@ -107,6 +105,16 @@ def test_what_only_products_read_is_moved_rounded():
     }
     ids, *ours = sorted(sent["tpu-v5e"])
     assert [ids, *(2 * size for size in ours)] == sorted(sent["a100-80"])
+
+
+def test_what_is_made_wider_is_moved_before():
+    def gradient(g, ids):
+        return jax.ops.segment_sum(g.astype(F32), ids, 256)
+
+    args = (array(4096, 64, dtype=jnp.bfloat16), array(4096, dtype=jnp.int32))
+    program = sw.analyse(gradient, *args).program
+    (rounded,) = [t.rounded for op, t in zip(program.ops, program.move_terms, strict=True) if op.kind == "scatter"]
+    assert rounded == (2,)
 
 
 def test_what_a_loop_carries_into_its_next_turn_is_waited_for():

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import shardwright as sw
-from benchmarks.clock import MESH, DEVICE, SUBJECTS, TARGET
+from benchmarks.clock import DEVICE, MESH, SUBJECTS, TARGET
 from benchmarks.clock.one import _built, _compiled, _key, _plans
 from benchmarks.fidelity import random_decisions
 from shardwright.plan.verdicts import CompiledCollective

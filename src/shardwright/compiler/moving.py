@@ -36,16 +36,18 @@ ROUNDED = Behaviour(
     name="operands of f32 products are rounded before they are moved",
     what="A matrix product of f32 is one of so many bits unless it was asked to be precise, and its operands are "
     "rounded first, before they are gathered by indices, cut or put together if nothing but products reads the "
-    "outcome. Partial sums keep all of their bits.",
+    "outcome. What was rounded and is only converted to f32 is moved before that. Partial sums keep all of their bits.",
     effect=16,
     otherwise=0,
     platforms=TPU,
     ops=("dot", "dot_general"),
-    evidence="libtpu of jax 0.10.2, v5e: the all-gathers of an MLP's f32 weights are of bf16. In a graph network in f32 "
-    "under FSDP the nodes that edges look up are moved by an all-to-all of bf16 before, and what was looked up by "
-    "others after, since nothing but products reads it; their gradients go as f32.",
+    evidence="libtpu of jax 0.10.2, v5e: the all-gathers of an MLP's f32 weights are of bf16. In a graph network in "
+    "f32 under FSDP the nodes that edges look up are moved by an all-to-all of bf16 before, and what was looked up by "
+    "others after, since nothing but products reads it; their gradients go as f32. The gradient of a GPT's embeddings, "
+    "converted to f32 to be scattered, goes as bf16.",
     tests=(
         "test_move_terms.py::test_what_only_products_read_is_moved_rounded",
+        "test_move_terms.py::test_what_is_made_wider_is_moved_before",
         "test_move_terms.py::test_tpus_round_the_operands_of_products_before_they_move_them",
         "test_move_terms.py::test_a_product_says_whether_its_operands_may_be_rounded",
     ),
@@ -74,10 +76,10 @@ LOOPED_PRODUCTS = Behaviour(
     platforms=TPU,
     ops=("dot", "dot_general"),
     evidence="Cycles of the libtpu of jax 0.10.2 on v5e: 2.28 ms for an f32[8192,8192] of 16,384 rows on 16 devices, "
-    "0.70 without; 0.90 for a bf16[2048,8192] of 65,536 rows, 0.70 without. Products bf16[n,n] of k rows on each device, "
-    "n of 1,024 to 4,096: on 16 of 4x4 they are loops from k = 384 on and all-reduced up to 256, in f32 from 1,024 on "
-    "and up to 512; on 8 of 2x4 loops from 640 on and scattered by a fusion up to 512, whatever n is. By our prices of "
-    "products and scattering these are parts of 0.12 to 0.18, 0.12 to 0.25, and 0.13 to 0.17.",
+    "0.70 without; 0.90 for a bf16[2048,8192] of 65,536 rows, 0.70 without. Products bf16[n,n] of k rows on each "
+    "device, n of 1,024 to 4,096: on 16 of 4x4 they are loops from k = 384 on and all-reduced up to 256, in f32 from "
+    "1,024 on and up to 512; on 8 of 2x4 loops from 640 on and scattered by a fusion up to 512, whatever n is. By our "
+    "prices of products and scattering these are parts of 0.12 to 0.18, 0.12 to 0.25, and 0.13 to 0.17.",
     tests=(
         "test_move_terms.py::test_scattering_partial_sums_takes_the_product_apart_on_tpus",
         "test_move_terms.py::test_a_product_is_a_loop_where_it_takes_a_part_of_what_scattering_its_sums_does",
@@ -100,10 +102,10 @@ SCATTERED_APART = structural(
     "them, in one all-reduce, and each device takes its slice; and a product is not made a loop.",
     ops=("all_reduce", "dot_general"),
     evidence="libtpu of jax 0.10.2. A gradient bf16[2048,2048] of 65,536 rows split by both axes of v5e 2x4 or 4x4, to "
-    "lie along one axis by rows and along the other by columns: one all-reduce of all of it, and so for an f32 sum over "
-    "64; to lie by rows along both: a loop of permutes. GPT of 2 layers under FSDP and Megatron with sequences split: "
-    "the gradients of the attention's weights, whose width lies along the one axis and heads along the other, are "
-    "all-reduced.",
+    "lie along one axis by rows and along the other by columns: one all-reduce of all of it, and so for an f32 sum "
+    "over 64; to lie by rows along both: a loop of permutes. GPT of 2 layers under FSDP and Megatron with sequences "
+    "split: the gradients of the attention's weights, whose width lies along the one axis and heads along the other, "
+    "are all-reduced.",
     tests=("test_collectives.py::test_sums_that_go_to_several_dimensions_are_reduced_whole",),
     where=("price.collectives.reduce_partial", "price.assign.is_scattered"),
 )
@@ -145,8 +147,8 @@ WHOLE_SLICES = Behaviour(
     "v5e 4x4, 8 of 4x4 and of 8x8, 16 of 16x16, 4 of v6e 4x4, 4 and 16 of v5p 4x4x4. A mixture of 16 experts under "
     "FSDP on v5e 4x4: the gradients bf16[16,1024,4096] of both of their weights, products of 0.62 ms, are all-reduced "
     "whole; those of all other weights, down to products of 10 µs, are loops. Sums of a scatter, f32[65536,128] of "
-    "262,144 rows: whole over 16 of v5e 4x4, scattered over all of v5e 2x4; those of an embedding's gradient over 4 of v5e 4x4 "
-    "are scattered.",
+    "262,144 rows: whole over 16 of v5e 4x4, scattered over all of v5e 2x4; those of an embedding's gradient over 4 of "
+    "v5e 4x4 are scattered.",
     tests=(
         "test_move_terms.py::test_sums_over_every_device_of_a_square_or_a_cuboid_are_reduced_whole",
         "test_overlap.py::test_products_of_many_at_once_are_no_loops",
@@ -163,11 +165,11 @@ ADDED_UP = structural(
     "partial is reduced first, unless it is a scatter, which then scatters into that.",
     ops=("add",),
     evidence="libtpu of jax 0.10.2, v5e. On 2x4, two products, two scatters or two reductions, added up: one "
-    "reduce-scatter where the result is split, one all-reduce where not. The backward pass of a Megatron layer: of the three all-reduces behind "
-    "queries, keys and values one is left. With adapters of low rank beside every weight, whose products are not "
-    "partial, three are left, and two of gate and up. A graph network split by edges: the gradients of nodes as "
-    "senders and as receivers, two scatters, are added up and then reduced, though the first of them is added to "
-    "something else before.",
+    "reduce-scatter where the result is split, one all-reduce where not. The backward pass of a Megatron layer: of the "
+    "three all-reduces behind queries, keys and values one is left. With adapters of low rank beside every weight, "
+    "whose products are not partial, three are left, and two of gate and up. A graph network split by edges: the "
+    "gradients of nodes as senders and as receivers, two scatters, are added up and then reduced, though the first of "
+    "them is added to something else before.",
     tests=(
         "test_move_terms.py::test_sums_that_are_added_up_are_reduced_once",
         "test_move_terms.py::test_what_is_added_to_something_whole_is_reduced_first",
