@@ -108,7 +108,7 @@ LOOPED_BESIDE = Behaviour(
     "of the turn's products; over 4 devices the same without a loop, the permutes anywhere up to the gradient's use. "
     "GPT: 6.6 of 6.9 ms hidden. GPT-2: 29.5 µs of each permute of bf16[100,6400] beside products of 17 and 19 µs, "
     "additions of 14 and 16 µs between them. MLP of f32, whose products are shorter than the permutes of their sums: "
-    "22 of 94 µs each. No all-gather with a product was made such a loop."
+    "22 of 94 µs each. No all-gather with a product was made such a loop.",
     tests=("test_overlap.py::test_sums_are_scattered_beside_their_product",),
     where=("price.class_prices.beside_itself_seconds",),
 )

@@ -96,8 +96,9 @@ class DevicePrices:
     ) -> tuple[float, float]:
         """What making a product a loop that scatters its sums, of so many bytes on each device, takes more.
 
-        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without. ``whole`` are rows and columns of its result on a device, ``part`` those of
-        what one turn makes: where they are fewer than the matrix unit has, the rest of it is idle.
+        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without.
+        ``whole`` are rows and columns of its result on a device, ``part`` those of what one turn makes: where they are
+        fewer than the matrix unit has, the rest of it is idle.
         """
         unit, passes = self.device.matrix_unit, self._compiler[LOOPED_PRODUCTS].passes
         slower = math.prod(max(unit / b, 1) / max(unit / a, 1) for a, b in zip(whole, part, strict=True))

@@ -167,8 +167,8 @@ class Prices(Protocol):
     ) -> tuple[float, float]:
         """What making a product a loop that scatters its sums, of so many bytes on each device, takes more.
 
-        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without. ``whole`` are rows and columns of its result on a device, ``part`` those of
-        what one turn makes.
+        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without.
+        ``whole`` are rows and columns of its result on a device, ``part`` those of what one turn makes.
         """
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
