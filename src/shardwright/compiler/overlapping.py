@@ -110,7 +110,7 @@ LOOPED_BESIDE = Behaviour(
     "additions of 14 and 16 µs between them. MLP of f32, whose products are shorter than the permutes of their sums: "
     "22 of 94 µs each. No all-gather with a product was made such a loop.",
     tests=("test_overlap.py::test_sums_are_scattered_beside_their_product",),
-    where=("price.class_prices.beside_itself_seconds",),
+    where=("price.class_prices.OpShare",),
 )
 
 RECORDS = (SCHEDULED, ASYNC_FUSIONS, WAITED_FOR, STARTED_EARLY, LOOPED_BESIDE)

@@ -10,7 +10,6 @@ from shardwright.devices import Device
 from shardwright.ir.kinds import CONSTRAINT, CONTRACTIONS, MANUAL
 from shardwright.ir.memory import moved_to, moves_between
 from shardwright.ir.program import Program, Source
-from shardwright.price.class_prices import beside_itself_seconds
 from shardwright.price.collectives import REDUCE_SCATTER, Move
 from shardwright.price.compute import Work, kernel_seconds
 from shardwright.price.cost_model import CostModel
@@ -114,7 +113,7 @@ def _hidden_part(model: CostModel, c: Collective, partitioned: Partitioned, part
     looped = assignment.looped_seconds if assignment is not None and model.units.looped else 0.0
     if c.where == "result" and c.kind == REDUCE_SCATTER and looped:
         price = model.ops.price(model.classes.of_op[c.op], model.view(partitioned.state.lists))
-        return beside_itself_seconds(price) / looped
+        return price.share.beside_seconds / looped
     return 0.0
 
 

@@ -193,6 +193,21 @@ WorkBySplit = dict[tuple[int, tuple[int, ...], tuple[str, ...]], OpWork]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class OpShare:
+    """What an op adds to its kernel: its work, and the moves of its results.
+
+    Ops that add the same share it, whatever their operands are moved from, and it equals nothing else: what is made of
+    several is remembered by them. ``beside_seconds`` of the communication run beside the op's own work.
+    """
+
+    work: OpWork
+    comm_seconds: float
+    copy_seconds: float
+    unmoved_bytes: float
+    beside_seconds: float
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class OpPrice:
     """How an op runs in a state, and what it asks of the device.
 
@@ -201,8 +216,12 @@ class OpPrice:
     """
 
     assignment: Assignment
-    work: OpWork
-    unmoved_bytes: float
+    share: OpShare
+
+    @property
+    def work(self) -> OpWork:
+        """What the op asks of the units of the device."""
+        return self.share.work
 
 
 _Runs = Memo[tuple[int, ...], Assignment]
@@ -230,6 +249,7 @@ class OpPrices:
         self._sets = sets
         self._known: list[dict[Seen, OpPrice]] = [{} for _ in classes.ops.keys]
         self._by_assignment: dict[tuple[int, int, bool, tuple[str, ...]], OpPrice] = {}
+        self._shares: dict[tuple[OpWork, float, float, float, float], OpShare] = {}
         self._on_host = [
             any(classes.values.keys[v].on_host for v in (*c.operands, *c.results)) for c in classes.ops.keys
         ]
@@ -266,6 +286,13 @@ class OpPrices:
         )  # the innermost loop of all: plain dictionaries, as a call for each price would double its time
         return tuple([known.get(seen[number]) or self._price(o, view) for o, number, known in ops])
 
+    def shares(self, ops: PricedOps, view: View) -> tuple[OpShare, ...]:
+        """What some classes add to their kernel."""
+        if view.fixed is not None:
+            return tuple([self._price(o, view).share for o, _, _ in ops])
+        seen = view.seen
+        return tuple([(known.get(seen[number]) or self._price(o, view)).share for o, number, known in ops])
+
     def price(self, op_class: int, view: View) -> OpPrice:
         """The price of a class."""
         if view.fixed is not None:
@@ -290,10 +317,17 @@ class OpPrices:
             work = self._work(op_class, a)
             if a.loop_seconds:
                 work = work._replace(matrix_seconds=work.matrix_seconds + a.loop_seconds)
-            known = self._by_assignment[key] = OpPrice(a, work, self._unmoved_bytes(op_class, a))
+            known = self._by_assignment[key] = OpPrice(a, self._share(op_class, a, work))
         if view.fixed is None:
             self._known[op_class][view.seen[self._sets[op_class]]] = known
         return known
+
+    def _share(self, op_class: int, a: Assignment, work: OpWork) -> OpShare:
+        key = (work, a.after_seconds, a.copy_seconds, self._unmoved_bytes(op_class, a), _beside_seconds(a, work))
+        found = self._shares.get(key)
+        if found is None:
+            found = self._shares[key] = OpShare(*key)
+        return found
 
     def _work(self, op_class: int, a: Assignment) -> OpWork:
         c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
@@ -428,7 +462,7 @@ class KernelWorks:
 
     def of(self, kernel_class: int, view: View) -> KernelWork:
         """The work of a kernel in a state."""
-        return self._works[kernel_class][self._ops.prices(self._priced[kernel_class], view)]
+        return self._works[kernel_class][self._ops.shares(self._priced[kernel_class], view)]
 
 
 def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
@@ -446,12 +480,12 @@ def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
     return found
 
 
-def beside_itself_seconds(price: OpPrice) -> float:
+def _beside_seconds(a: Assignment, work: OpWork) -> float:
     """What an op that is a loop moves while it computes: see ``compiler.overlapping.LOOPED_BESIDE``."""
-    return min(price.assignment.looped_seconds, price.work.matrix_seconds - price.assignment.adding_seconds)
+    return min(a.looped_seconds, work.matrix_seconds - a.adding_seconds) if a.looped_seconds else 0.0
 
 
-def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, ...]) -> KernelWork:
+def _kernel_work(kernel: _KernelOps, costs: KernelCosts, shares: tuple[OpShare, ...]) -> KernelWork:
     """The work of all ops of a kernel, each stored value read once.
 
     What a product's operands are computed from is read as they are; from the product on, reading takes the vector unit.
@@ -459,16 +493,15 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, 
     matrix = vector = written = packed = comm = unmoved = entries = looped = copies = 0.0
     operands: dict[int, float] = {}
     read: dict[int, float] = {}
-    for k, (op, price) in enumerate(zip(kernel.ops, prices, strict=True)):
-        work = price.work
+    for k, (op, share) in enumerate(zip(kernel.ops, shares, strict=True)):
+        work = share.work
         vector += work.vector_ops
         if not op.again:
             matrix += work.matrix_seconds
-            comm += price.assignment.after_seconds
-            copies += price.assignment.copy_seconds
-            unmoved += price.unmoved_bytes
-            if price.assignment.looped_seconds:
-                looped += beside_itself_seconds(price)
+            comm += share.comm_seconds
+            copies += share.copy_seconds
+            unmoved += share.unmoved_bytes
+            looped += share.beside_seconds
         reads = operands if k <= kernel.product else read
         for o, number in op.operands:
             if work.reads[o] > reads.get(number, 0.0):

@@ -40,6 +40,8 @@ from shardwright.price.transfers import COMPUTE, TO_DEVICE, TO_HOST, Seconds, Tr
 from shardwright.price.uneven import moved_padding
 from shardwright.space.state import Sharding, Subject, without
 
+ATTOSECOND = 1e-18
+
 Rows = Counts
 """Bytes at each point of the program."""
 Wanted = dict[Sharding, tuple[tuple[Move, ...], tuple[int, ...]]]
@@ -87,14 +89,16 @@ class FamilyPart:
     """What a family adds to a cost; ``rows`` is None where that is neither memory nor a lane, and so are the others.
 
     ``rows`` are bytes at each point, and then a lane's picoseconds: one array, as it is added up for every state.
+    ``compute``, ``comm`` and ``hidden`` are whole numbers of attoseconds, so that a sum does not depend on the order in
+    which it came about.
     """
 
-    compute_seconds: float
-    comm_seconds: float
+    compute: int
+    comm: int
+    hidden: int
     rows: Rows | None
     host_rows: Rows | None = None
     beside: Seconds | None = None
-    hidden_seconds: float = 0.0
 
 
 @dataclass
@@ -157,7 +161,11 @@ def _sum(points: int, lane_size: int, parts: Sequence[Part]) -> FamilyPart:
     if rows is not None or lane is not None:
         rows = np.zeros(points, np.int64) if rows is None else rows
         rows = np.concatenate((rows, np.zeros(lane_size, np.int64) if lane is None else lane)) if lane_size else rows
-    return FamilyPart(compute, comm, rows, host_rows, beside, hidden)
+    return FamilyPart(_whole(compute), _whole(comm), _whole(hidden), rows, host_rows, beside)
+
+
+def _whole(seconds: float) -> int:
+    return round(seconds / ATTOSECOND)
 
 
 def total_rows(parts: Sequence[FamilyPart], size: int) -> Rows:
@@ -167,6 +175,11 @@ def total_rows(parts: Sequence[FamilyPart], size: int) -> Rows:
         if part.rows is not None:
             rows += part.rows
     return rows
+
+
+def total_times(parts: Sequence[FamilyPart]) -> tuple[int, int, int]:
+    """Compute, communication, and what of it runs beside the ops' own work, of all families, in attoseconds."""
+    return sum(p.compute for p in parts), sum(p.comm for p in parts), sum(p.hidden for p in parts)
 
 
 def most_on_host(parts: Iterable[FamilyPart]) -> int:
