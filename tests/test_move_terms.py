@@ -107,16 +107,6 @@ def test_what_only_products_read_is_moved_rounded():
     assert [ids, *(2 * size for size in ours)] == sorted(sent["a100-80"])
 
 
-def test_what_is_made_wider_is_moved_before():
-    def gradient(g, ids):
-        return jax.ops.segment_sum(g.astype(F32), ids, 256)
-
-    args = (array(4096, 64, dtype=jnp.bfloat16), array(4096, dtype=jnp.int32))
-    program = sw.analyse(gradient, *args).program
-    (rounded,) = [t.rounded for op, t in zip(program.ops, program.move_terms, strict=True) if op.kind == "scatter"]
-    assert rounded == (2,)
-
-
 def test_what_a_loop_carries_into_its_next_turn_is_waited_for():
     def chain(w, x):
         return jax.lax.scan(lambda x, _: (x @ w, None), x, None, length=3)[0]

@@ -36,18 +36,16 @@ ROUNDED = Behaviour(
     name="operands of f32 products are rounded before they are moved",
     what="A matrix product of f32 is one of so many bits unless it was asked to be precise, and its operands are "
     "rounded first, before they are gathered by indices, cut or put together if nothing but products reads the "
-    "outcome. What was rounded and is only converted to f32 is moved before that. Partial sums keep all of their bits.",
+    "outcome. Partial sums keep all of their bits.",
     effect=16,
     otherwise=0,
     platforms=TPU,
     ops=("dot", "dot_general"),
     evidence="libtpu of jax 0.10.2, v5e: the all-gathers of an MLP's f32 weights are of bf16. In a graph network in "
     "f32 under FSDP the nodes that edges look up are moved by an all-to-all of bf16 before, and what was looked up by "
-    "others after, since nothing but products reads it; their gradients go as f32. The gradient of a GPT's embeddings, "
-    "converted to f32 to be scattered, goes as bf16.",
+    "others after, since nothing but products reads it; their gradients go as f32.",
     tests=(
         "test_move_terms.py::test_what_only_products_read_is_moved_rounded",
-        "test_move_terms.py::test_what_is_made_wider_is_moved_before",
         "test_move_terms.py::test_tpus_round_the_operands_of_products_before_they_move_them",
         "test_move_terms.py::test_a_product_says_whether_its_operands_may_be_rounded",
     ),

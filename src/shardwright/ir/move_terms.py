@@ -19,7 +19,7 @@ class MoveTerms(NamedTuple):
     ``narrowing`` is 0.5 for a result in f32 that is only used to be converted to bf16, and 1 where nothing narrows.
     ``product``: it is a matrix product; ``rounds``: and its operands may be rounded. ``addends``: so many ops' sums,
     with this one's, are added up, and may be reduced at once. ``rounded`` are numbers of its tensors, operands first,
-    that only such products read in the end, or that were made wider just before.
+    that only such products read in the end.
     """
 
     sharers: int
@@ -52,10 +52,7 @@ def find_move_terms(program: Program) -> list[MoveTerms]:
             _is_product(op),
             _rounds(op),
             addends.get(o, 1),
-            tuple(
-                [t for t, v in enumerate(op.operands) if rounded[v] or _is_widened(program, v)]
-                + [t for t, v in enumerate(op.results, len(op.operands)) if rounded[v]]
-            ),
+            tuple([t for t, v in enumerate((*op.operands, *op.results)) if rounded[v]]),
         )
         for o, op in enumerate(program.ops)
     ]
@@ -85,15 +82,6 @@ def find_rounded(program: Program) -> list[bool]:
                     _rounds(r) or (r.kind in _SAME_ENTRIES and out[r.results[0]]) for r in readers
                 )
     return out
-
-
-def _is_widened(program: Program, value: int) -> bool:
-    """Whether a value of f32 is one of bf16 in another form."""
-    while (o := program.values[value].op) >= 0 and program.ops[o].kind in VIEWS | {CONSTRAINT}:
-        value = program.ops[o].operands[0]
-    if o < 0 or program.ops[o].kind != "convert":
-        return False
-    return (program.values[program.ops[o].operands[0]].dtype, program.values[value].dtype) == ("bf16", "f32")
 
 
 Addition = int | tuple["Addition", ...]
