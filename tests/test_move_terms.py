@@ -318,6 +318,15 @@ def test_a_product_is_a_loop_where_it_takes_a_part_of_what_scattering_its_sums_d
     assert scattered(384, "a100-80")[1] == 0
 
 
+def test_sums_over_edges_are_reduced_whole():
+    def sums(x, to):
+        return jax.ops.segment_sum(x, to, num_segments=64)
+
+    program = sw.analyse(sums, array(4096, 32), array(4096, dtype=jnp.int32)).program
+    whole = [op.kind for op, terms in zip(program.ops, program.move_terms, strict=True) if terms.reduces_whole]
+    assert whole == ["scatter"]
+
+
 def test_moves_along_an_axis_of_one_device_take_no_time():
     prices = DevicePrices.of(find_device("tpu-v5e"), MeshShape(("x", "y"), (1, 4)))
     assert prices.move_seconds(Move("all-to-all", (0,), 0.0)) == 0.0

@@ -85,6 +85,19 @@ LOOPED_PRODUCTS = Behaviour(
     where=("price.prices.DevicePrices.makes_loop", "price.prices.DevicePrices.loop_seconds"),
 )
 
+SCATTERED_SUMS = structural(
+    "partial sums of a scatter are reduced whole",
+    "A sum over a graph's edges, say. Each device takes its part of it afterwards, which moves twice as much as "
+    "scattering it.",
+    ops=("scatter",),
+    evidence="Graph networks split by edges, v5e, libtpu of jax 0.10.2: sums over edges are reduced before a device "
+    "takes its part, over all of 4x4 and, with features split by the other axis, over 4 of it; and two that are added "
+    "up are then reduced each. Not always: f32[65536,128] of 262,144 rows is scattered over all of 2x4, and so is the "
+    "gradient of a GPT's embeddings over 4 of 4x4.",
+    tests=("test_move_terms.py::test_sums_over_edges_are_reduced_whole",),
+    where=("ir.move_terms.find_move_terms",),
+)
+
 LATE_SCATTERING = everywhere(
     "sums are not scattered onto a dimension that lies along a later axis",
     "The partitioner reduces the whole part and takes its slice, which moves so many times what scattering it does.",
@@ -138,15 +151,13 @@ WHOLE_SLICES = Behaviour(
     effect=_SLICES,
     otherwise=_never,
     platforms=TPU,
-    ops=("reduce", "ragged_dot", "scatter"),
+    ops=("reduce", "ragged_dot"),
     evidence="Final programs of libtpu 0.0.42 for f32[32768,512], summed from [32768,512,64] split along its last "
     "dimension. Whole, over all devices of v5e and v6e 4x4 and 8x8 (by one axis or two) and of v5p 2x2x2, 2x2x4, 2x4x4 "
     "and 4x4x4. Scattered, over all devices of v5e 2x2, 2x4 and 4x8, of v6e 2x4 and of v5p 2x2x1; and over some: 4 of "
     "v5e 4x4, 8 of 4x4 and of 8x8, 16 of 16x16, 4 of v6e 4x4, 4 and 16 of v5p 4x4x4. A mixture of 16 experts under "
     "FSDP on v5e 4x4: the gradients bf16[16,1024,4096] of both of their weights, products of 0.62 ms, are all-reduced "
-    "whole; those of all other weights, down to products of 10 µs, are loops. Sums of a scatter, f32[65536,128] of "
-    "262,144 rows: whole over 16 of v5e 4x4, scattered over all of v5e 2x4; those of an embedding's gradient over 4 of "
-    "v5e 4x4 are scattered.",
+    "whole; those of all other weights, down to products of 10 µs, are loops.",
     tests=(
         "test_move_terms.py::test_sums_over_every_device_of_a_square_or_a_cuboid_are_reduced_whole",
         "test_overlap.py::test_products_of_many_at_once_are_no_loops",
@@ -180,6 +191,7 @@ RECORDS = (
     NARROWED,
     ROUNDED,
     LOOPED_PRODUCTS,
+    SCATTERED_SUMS,
     LATE_SCATTERING,
     SCATTERED_APART,
     SCATTERED_WITHIN,

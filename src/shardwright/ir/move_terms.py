@@ -19,7 +19,7 @@ class MoveTerms(NamedTuple):
     ``narrowing`` is 0.5 for a result in f32 that is only used to be converted to bf16, and 1 where nothing narrows.
     ``product``: it is a matrix product; ``rounds``: and its operands may be rounded. ``addends``: so many ops' sums,
     with this one's, are added up, and may be reduced at once. ``rounded`` are numbers of its tensors, operands first,
-    that only such products read in the end.
+    that only such products read in the end. ``reduces_whole``: its partial sums are not scattered.
     """
 
     sharers: int
@@ -28,6 +28,7 @@ class MoveTerms(NamedTuple):
     rounds: bool = False
     addends: int = 1
     rounded: tuple[int, ...] = ()
+    reduces_whole: bool = False
 
 
 def find_move_terms(program: Program) -> list[MoveTerms]:
@@ -53,6 +54,7 @@ def find_move_terms(program: Program) -> list[MoveTerms]:
             _rounds(op),
             addends.get(o, 1),
             tuple([t for t, v in enumerate((*op.operands, *op.results)) if rounded[v]]),
+            op.kind == "scatter",
         )
         for o, op in enumerate(program.ops)
     ]

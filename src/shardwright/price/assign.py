@@ -308,9 +308,9 @@ class _Moves:
 
     def _after(self, ways: Ways, way: Way, result: int, want: Sharding) -> _Change:
         terms = ways.terms
-        have, whole = way.results[result], False
+        have, whole = way.results[result], terms.reduces_whole
         looped = self.is_loop(ways, way, result, want)
-        if way.partial and not looped:
+        if way.partial and not (whole or looped):
             wanted = {axis for axes in want for axis in axes}
             whole = self.prices.reduces_whole(tuple([axis for axis in way.partial if axis in wanted]))
         narrowing = min(terms.narrowing[result], ways.rounding[len(way.operands) + result])

@@ -452,9 +452,14 @@ class KernelWorks:
     def __init__(self, classes: Classes, ops: OpPrices) -> None:
         self._ops = ops
         self._of_kernel = [_working_ops(classes, kernel) for kernel in classes.kernel_classes.keys]
-        self._priced: list[PricedOps] = [ops.among([op.op_class for op in found]) for found in self._of_kernel]
+        # A class of ops that a kernel has several of is asked for its share once.
+        distinct = [list(dict.fromkeys(op.op_class for op in found)) for found in self._of_kernel]
+        self._priced: list[PricedOps] = [ops.among(classes) for classes in distinct]
         costs = ops.device.kernel_costs
-        self._works = [Memo(partial(_kernel_work, _KernelOps.of(found), costs)) for found in self._of_kernel]
+        self._works = [
+            Memo(partial(_kernel_work, _KernelOps.of(found), [own.index(op.op_class) for op in found], costs))
+            for found, own in zip(self._of_kernel, distinct, strict=True)
+        ]
 
     def works(self, kernel_class: int) -> bool:
         """Whether kernels of a class have anything to do."""
@@ -485,15 +490,18 @@ def _beside_seconds(a: Assignment, work: OpWork) -> float:
     return min(a.looped_seconds, work.matrix_seconds - a.adding_seconds) if a.looped_seconds else 0.0
 
 
-def _kernel_work(kernel: _KernelOps, costs: KernelCosts, shares: tuple[OpShare, ...]) -> KernelWork:
-    """The work of all ops of a kernel, each stored value read once.
+def _kernel_work(
+    kernel: _KernelOps, numbers: Sequence[int], costs: KernelCosts, shares: tuple[OpShare, ...]
+) -> KernelWork:
+    """The work of all ops of a kernel, each stored value read once; ``numbers`` tell which of the shares is an op's.
 
     What a product's operands are computed from is read as they are; from the product on, reading takes the vector unit.
     """
     matrix = vector = written = packed = comm = unmoved = entries = looped = copies = 0.0
     operands: dict[int, float] = {}
     read: dict[int, float] = {}
-    for k, (op, share) in enumerate(zip(kernel.ops, shares, strict=True)):
+    for k, (op, number) in enumerate(zip(kernel.ops, numbers, strict=True)):
+        share = shares[number]
         work = share.work
         vector += work.vector_ops
         if not op.again:
@@ -503,9 +511,9 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, shares: tuple[OpShare, 
             unmoved += share.unmoved_bytes
             looped += share.beside_seconds
         reads = operands if k <= kernel.product else read
-        for o, number in op.operands:
-            if work.reads[o] > reads.get(number, 0.0):
-                reads[number] = work.reads[o]
+        for o, value in op.operands:
+            if work.reads[o] > reads.get(value, 0.0):
+                reads[value] = work.reads[o]
         if work.entries > entries and (kernel.product < 0 or op.contracts):
             entries = work.entries
         if op.stores:

@@ -132,7 +132,7 @@ def reduce_partial(
 
     ``sharers`` all-reduces are combined; once it is reduced, the tensor is moved at ``narrowing`` of its bytes.
     ``whole``: the compiler is known to reduce the op's sums whole, which moves twice as much as scattering them.
-    ``addends`` such sums are added up and reduced at once.
+    ``addends`` such sums are added up and reduced at once, unless they are to be split and are reduced whole.
     """
     moves: list[Move] = []
     wanted = {axis for axes in want for axis in axes}
@@ -141,8 +141,8 @@ def reduce_partial(
     if onto:
         n = mesh.ways(onto)
         whole = whole or _apart(onto, want) or _late(have, partial, want, mesh)
-        scale = LATE_SCATTERING.effect if whole else 1.0
-        moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=scale, addends=addends))
+        scale, among = (LATE_SCATTERING.effect, 1) if whole else (1.0, addends)
+        moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=scale, addends=among))
         size /= n
     rest = tuple(axis for axis in partial if axis not in wanted)
     if rest:
