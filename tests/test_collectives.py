@@ -86,6 +86,13 @@ def test_what_is_gathered_along_two_dimensions_is_not_in_place():
     assert (both.in_place, one.in_place) == (False, True)
 
 
+def test_sums_that_go_to_several_dimensions_are_reduced_whole():
+    mesh = MeshShape(("x", "y"), (2, 4))
+    (apart,) = reduce_partial(8e6, ((), ()), (0, 1), ((0,), (1,)), mesh)
+    (one,) = reduce_partial(8e6, ((), ()), (0, 1), ((0, 1), ()), mesh)
+    assert (apart.kind, apart.scale) == (one.kind, 2.0) and one.scale == 1.0 and apart.bytes == one.bytes
+
+
 def test_xla_reduces_whole_what_is_scattered_before_an_axis_of_the_dimension():
     def scale(have, partial, want):
         return reduce_partial(800, have, partial, want, MESH)[0].scale

@@ -287,13 +287,13 @@ dimension  size  sharded with  axis
   model  whole: no decision names it
 
 alternative  spec  step  peak  fits
-[1] on model  P("data", "model")  769 µs  -15.9 µs  -2.0%  61.0 MiB  yes
-[0] on model  P(("data", "model"))  773 µs  -11.5 µs  -1.5%  39.0 MiB  yes
-the plan  P("data")  785 µs  67.0 MiB  yes
-x whole on data  P()  785 µs  same  91.0 MiB  yes
-[1] on data, first  P(None, "data")  904 µs  +119 µs  +15%  71.0 MiB  yes
-data without x[0]  P(None, "data")  1.74 ms  +952 µs  +121%  215.0 MiB  yes
-By the estimate this would be better than the plan: [1] on model (15.9 µs less a step).
+[0] on model  P(("data", "model"))  773 µs  -60.1 µs  -7.2%  39.0 MiB  yes
+[1] on model  P("data", "model")  817 µs  -15.9 µs  -1.9%  77.0 MiB  yes
+the plan  P("data")  833 µs  83.0 MiB  yes
+x whole on data  P()  833 µs  same  107.0 MiB  yes
+[1] on data, first  P(None, "data")  953 µs  +119 µs  +14%  87.0 MiB  yes
+data without x[0]  P(None, "data")  1.74 ms  +903 µs  +108%  215.0 MiB  yes
+By the estimate this would be better than the plan: [0] on model (60.1 µs less a step).
 
 No collective moves it or its update."""
     )

@@ -6,7 +6,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.devices import find_device
-from shardwright.ir.move_terms import narrowed_by
+from shardwright.ir.move_terms import narrowed_by, summed
 from shardwright.price import DevicePrices
 from shardwright.price.collectives import Move
 from shardwright.price.kept import stays_whole
@@ -60,6 +60,51 @@ def test_sums_that_are_added_up_are_reduced_once():
     )
     sent = [c.total_bytes for c in plan.estimate.collectives if c.kind == "all-reduce"]
     assert sum(sent) == pytest.approx(2 * 128 * 32 * 4 * 3 / 4)
+
+
+def test_what_is_added_to_something_whole_is_reduced_first():
+    def adapted(x, w, a, b, y, v):
+        return jnp.tanh((x @ w + (x @ a) @ b) + y @ v)
+
+    args = [array(128, 64), array(64, 32), array(64, 4), array(4, 32), array(128, 64), array(64, 32)]
+    program = sw.analyse(adapted, *args).program
+    (addition,) = program.additions
+    assert [program.ops[o].kind for o in summed(addition)] == ["dot_general"] * 3
+    plan = sw.evaluate(adapted, *args, mesh={"x": 4}, device="tpu-v5e", decisions=[("x", "x[1]"), ("x", "y[1]")])
+    sent = [c.bytes for c in plan.estimate.collectives if c.kind == "all-reduce"]
+    # Of x @ w and of y @ v, each alone, since what x @ w is added to is whole; and the small one of x @ a.
+    whole, narrow = 2 * 128 * 32 * 4 * 3 / 4, 2 * 128 * 4 * 4 * 3 / 4
+    assert sorted(sent) == [narrow, whole, whole]
+    assert sum(c.seconds for c in plan.estimate.collectives) == pytest.approx(plan.estimate.comm_seconds)
+
+
+def test_what_is_added_to_a_scatter_is_what_it_scatters_into():
+    def gradients(x, u, i, v, j):
+        return (x + jax.ops.segment_sum(u, i, 64)) + jax.ops.segment_sum(v, j, 64)
+
+    edges, ids = array(4096, 32), array(4096, dtype=jnp.int32)
+    program = sw.analyse(gradients, array(64, 32), edges, ids, edges, ids).program
+    assert [[program.ops[o].kind for o in summed(a)] for a in program.additions] == [["scatter", "scatter"]]
+
+
+def test_what_only_products_read_is_moved_rounded():
+    def fn(table, ids, w):
+        return jnp.tanh(table[ids] @ w)
+
+    args = (array(65536, 256), array(4096, dtype=jnp.int32), array(256, 256))
+    program = sw.analyse(fn, *args).program
+    terms = {op.kind: t.rounded for op, t in zip(program.ops, program.move_terms, strict=True)}
+    assert terms["gather"] == (2,)  # not the argument: it stays as it is given
+    decisions = [("x", "ids[0]"), ("x", "table[1]")]
+    sent = {
+        device: [
+            c.bytes
+            for c in sw.evaluate(fn, *args, mesh={"x": 4}, device=device, decisions=decisions).estimate.collectives
+        ]
+        for device in ("tpu-v5e", "a100-80")
+    }
+    ids, *ours = sorted(sent["tpu-v5e"])
+    assert [ids, *(2 * size for size in ours)] == sorted(sent["a100-80"])
 
 
 def test_what_a_loop_carries_into_its_next_turn_is_waited_for():
@@ -248,13 +293,29 @@ def test_tpus_round_the_operands_of_products_before_they_move_them():
 def test_scattering_partial_sums_takes_the_product_apart_on_tpus():
     # f32[8192,8192] from 16,384 rows on 16 devices: 0.70 ms become 2.3 (the compiler's cycles say 2.28).
     prices = DevicePrices.of(find_device("tpu-v5e"), MeshShape(("x", "y"), (4, 4)))
-    assert prices.loop_seconds(8192 * 8192 * 4, 7e-4, (8192, 8192), (512, 8192)) == pytest.approx(5 * 2**28 / 819e9)
-    # Parts of 32 rows leave three quarters of a matrix unit of 128 idle.
-    passes = 5 * 2**21 / 819e9
-    assert prices.loop_seconds(2**21, 7e-4, (1024, 1024), (32, 1024)) == pytest.approx(3 * 7e-4 + passes)
-    assert prices.loop_seconds(2**21, 7e-4, (8, 8192), (8, 512)) == pytest.approx(passes)  # as idle as without
-    assert prices.loop_seconds(2**21, 5e-5, (1024, 1024), (32, 1024)) == 0.0
-    assert DevicePrices.of(find_device("a100-80"), MeshShape(("x",), (4,))).loop_seconds(1e9, 1.0, (64,), (8,)) == 0.0
+    products, adding = prices.loop_seconds(8192 * 8192 * 4, 7e-4, (8192, 8192), (512, 8192))
+    assert (products, adding) == (0.0, pytest.approx(5 * 2**28 / 819e9))
+    # Parts of 32 rows leave three quarters of the unit idle.
+    passes = pytest.approx(5 * 2**21 / 819e9)
+    assert prices.loop_seconds(2**21, 7e-4, (1024, 1024), (32, 1024)) == (pytest.approx(3 * 7e-4), passes)
+    assert prices.loop_seconds(2**21, 7e-4, (8, 8192), (8, 512)) == (0.0, passes)  # as idle as without
+
+
+def test_a_product_is_a_loop_where_it_takes_a_part_of_what_scattering_its_sums_does():
+    def step(x, y):
+        return jnp.einsum("ki,kj->ij", x, y)
+
+    def scattered(rows, device="tpu-v5e", mesh=16):
+        args = [array(16 * rows, 2048, dtype=jnp.bfloat16)] * 2
+        plan = sw.evaluate(step, *args, mesh={"x": mesh}, device=device, decisions=[("x", "x[0]"), ("x", "x[1]")])
+        (c,) = plan.estimate.collectives
+        return c.bytes / (2048 * 2048 * 2 * 15 / 16), c.hidden_seconds
+
+    whole, hidden = scattered(256)
+    assert (whole, hidden) == (2.0, 0.0)
+    once, hidden = scattered(384)
+    assert once == 1.0 and hidden > 0
+    assert scattered(384, "a100-80")[1] == 0
 
 
 def test_sums_over_edges_are_reduced_whole():

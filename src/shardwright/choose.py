@@ -67,7 +67,7 @@ def shardy_seconds(module: ReadModule, plan: Plan) -> float:
         part = 1.0 if sums else parts.get(c.source, 1.0)
         return Move(c.kind, c.axes, c.bytes, sharers.get(c.source, 1), part, c.in_place)
 
-    return sum(prices.move_seconds(move(c)) * c.times for c in explicit_collectives(module, plan.partitioned))
+    return sum(prices.link_seconds(move(c)) * c.times for c in explicit_collectives(module, plan.partitioned))
 
 
 def by_compiler(plans: Sequence[Plan], on: str, progress: bool | None) -> Plan:

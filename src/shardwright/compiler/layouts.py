@@ -146,7 +146,7 @@ MOVED_INTO_PLACE = Behaviour(
     ops=("all_to_all", "all_gather"),
     evidence="libtpu of jax 0.10.2, v5e, cycles for 64 MiB of bf16: 0.3 ms, and 1.0.",
     tests=("test_move_terms.py::test_copies_bring_into_place_what_was_moved",),
-    where=("price.prices.DevicePrices.move_seconds",),
+    where=("price.prices.DevicePrices.copy_seconds",),
 )
 
 RECORDS = (TILED, LEAST_WASTE, ROWS, TAKEN_APART, MOVED_INTO_PLACE)

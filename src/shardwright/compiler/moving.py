@@ -35,13 +35,17 @@ NARROWED = structural(
 ROUNDED = Behaviour(
     name="operands of f32 products are rounded before they are moved",
     what="A matrix product of f32 is one of so many bits unless it was asked to be precise, and its operands are "
-    "rounded first. Partial sums keep all of their bits.",
+    "rounded first, before they are gathered by indices, cut or put together if nothing but products reads the "
+    "outcome. Partial sums keep all of their bits.",
     effect=16,
     otherwise=0,
     platforms=TPU,
     ops=("dot", "dot_general"),
-    evidence="The all-gathers of an MLP's f32 weights are of bf16, v5e, libtpu of jax 0.10.2.",
+    evidence="libtpu of jax 0.10.2, v5e: the all-gathers of an MLP's f32 weights are of bf16. In a graph network in "
+    "f32 under FSDP the nodes that edges look up are moved by an all-to-all of bf16 before, and what was looked up by "
+    "others after, since nothing but products reads it; their gradients go as f32.",
     tests=(
+        "test_move_terms.py::test_what_only_products_read_is_moved_rounded",
         "test_move_terms.py::test_tpus_round_the_operands_of_products_before_they_move_them",
         "test_move_terms.py::test_a_product_says_whether_its_operands_may_be_rounded",
     ),
@@ -51,27 +55,34 @@ ROUNDED = Behaviour(
 
 @dataclass(frozen=True)
 class Looped:
-    """A product as a loop over the parts of its result: ``passes`` times their bytes, if it takes ``least_seconds``."""
+    """A product as a loop over the parts of its result, which takes ``passes`` times their bytes.
+
+    It is one if the matrix unit takes ``least_part`` of what scattering the result does, or more.
+    """
 
     passes: float
-    least_seconds: float
+    least_part: float
 
 
 LOOPED_PRODUCTS = Behaviour(
     name="a product whose partial sums are scattered is a loop over its parts",
     what="Each part is written, and read and written again when it is added to what came from the neighbour, in time "
     "of its own. Parts that are smaller than the matrix unit leave the rest of it idle. There must be work to hide "
-    "the moves behind.",
-    effect=Looped(passes=5, least_seconds=1e-4),
-    otherwise=Looped(passes=0, least_seconds=float("inf")),
+    "the moves behind; where there is too little, the sums are scattered after the product, or reduced whole.",
+    effect=Looped(passes=5, least_part=0.15),
+    otherwise=Looped(passes=0, least_part=float("inf")),
     platforms=TPU,
     ops=("dot", "dot_general"),
     evidence="Cycles of the libtpu of jax 0.10.2 on v5e: 2.28 ms for an f32[8192,8192] of 16,384 rows on 16 devices, "
-    "0.70 without; 0.90 for a bf16[2048,8192] of 65,536 rows, 0.70 without. Products of 0.2 ms were seen to be made "
-    "loops; with a price on it for a decoding step's products, of tens of microseconds, plans got worse by the "
-    "compiler.",
-    tests=("test_move_terms.py::test_scattering_partial_sums_takes_the_product_apart_on_tpus",),
-    where=("price.prices.DevicePrices.loop_seconds",),
+    "0.70 without; 0.90 for a bf16[2048,8192] of 65,536 rows, 0.70 without. Products bf16[n,n] of k rows on each "
+    "device, n of 1,024 to 4,096: on 16 of 4x4 they are loops from k = 384 on and all-reduced up to 256, in f32 from "
+    "1,024 on and up to 512; on 8 of 2x4 loops from 640 on and scattered by a fusion up to 512, whatever n is. By our "
+    "prices of products and scattering these are parts of 0.12 to 0.18, 0.12 to 0.25, and 0.13 to 0.17.",
+    tests=(
+        "test_move_terms.py::test_scattering_partial_sums_takes_the_product_apart_on_tpus",
+        "test_move_terms.py::test_a_product_is_a_loop_where_it_takes_a_part_of_what_scattering_its_sums_does",
+    ),
+    where=("price.prices.DevicePrices.makes_loop", "price.prices.DevicePrices.loop_seconds"),
 )
 
 SCATTERED_SUMS = structural(
@@ -80,7 +91,9 @@ SCATTERED_SUMS = structural(
     "scattering it.",
     ops=("scatter",),
     evidence="Graph networks split by edges, v5e, libtpu of jax 0.10.2: sums over edges are reduced before a device "
-    "takes its part.",
+    "takes its part, over all of 4x4 and, with features split by the other axis, over 4 of it; and two that are added "
+    "up are then reduced each. Not always: f32[65536,128] of 262,144 rows is scattered over all of 2x4, and so is the "
+    "gradient of a GPT's embeddings over 4 of 4x4.",
     tests=("test_move_terms.py::test_sums_over_edges_are_reduced_whole",),
     where=("ir.move_terms.find_move_terms",),
 )
@@ -92,6 +105,20 @@ LATE_SCATTERING = everywhere(
     evidence="Compiled for v5e by the libtpu of jax 0.10.2, with Shardy's constraints and with plain ones.",
     tests=("test_collectives.py::test_xla_reduces_whole_what_is_scattered_before_an_axis_of_the_dimension",),
     where=("price.collectives.reduce_partial",),
+)
+
+SCATTERED_APART = structural(
+    "sums are not scattered onto several dimensions",
+    "Where the axes that a sum is partial over go to more than one of its dimensions, it is reduced whole over all of "
+    "them, in one all-reduce, and each device takes its slice; and a product is not made a loop.",
+    ops=("all_reduce", "dot_general"),
+    evidence="libtpu of jax 0.10.2. A gradient bf16[2048,2048] of 65,536 rows split by both axes of v5e 2x4 or 4x4, to "
+    "lie along one axis by rows and along the other by columns: one all-reduce of all of it, and so for an f32 sum "
+    "over 64; to lie by rows along both: a loop of permutes. GPT of 2 layers under FSDP and Megatron with sequences "
+    "split: the gradients of the attention's weights, whose width lies along the one axis and heads along the other, "
+    "are all-reduced.",
+    tests=("test_collectives.py::test_sums_that_go_to_several_dimensions_are_reduced_whole",),
+    where=("price.collectives.reduce_partial", "price.assign.is_scattered"),
 )
 
 SCATTERED_WITHIN = structural(
@@ -141,13 +168,22 @@ WHOLE_SLICES = Behaviour(
 
 ADDED_UP = structural(
     "sums that are added up are reduced once",
-    "XLA's all-reduce reassociation: products that are added up before anything else is done with them have one "
-    "all-reduce between them.",
+    "XLA's all-reduce reassociation: sums that are added up before anything else is done with them have one "
+    "all-reduce, or reduce-scatter, between them, if all of them are partial over the same axes; not products that "
+    "are loops, each of which scatters its own. What is added to something that is not "
+    "partial is reduced first, unless it is a scatter, which then scatters into that.",
     ops=("add",),
-    evidence="The backward pass of a Megatron layer, v5e, libtpu of jax 0.10.2: of the three all-reduces behind "
-    "queries, keys and values one is left.",
-    tests=("test_move_terms.py::test_sums_that_are_added_up_are_reduced_once",),
-    where=("ir.move_terms.find_move_terms",),
+    evidence="libtpu of jax 0.10.2, v5e. On 2x4, two products, two scatters or two reductions, added up: one "
+    "reduce-scatter where the result is split, one all-reduce where not. The backward pass of a Megatron layer: of the "
+    "three all-reduces behind queries, keys and values one is left. With adapters of low rank beside every weight, "
+    "whose products are not partial, three are left, and two of gate and up. A graph network split by edges: the "
+    "gradients of nodes as senders and as receivers, two scatters, are added up and then reduced, though the first of "
+    "them is added to something else before.",
+    tests=(
+        "test_move_terms.py::test_sums_that_are_added_up_are_reduced_once",
+        "test_move_terms.py::test_what_is_added_to_something_whole_is_reduced_first",
+    ),
+    where=("ir.move_terms.find_additions", "price.added.reduced_together"),
 )
 
 RECORDS = (
@@ -157,6 +193,7 @@ RECORDS = (
     LOOPED_PRODUCTS,
     SCATTERED_SUMS,
     LATE_SCATTERING,
+    SCATTERED_APART,
     SCATTERED_WITHIN,
     WHOLE_SLICES,
     ADDED_UP,

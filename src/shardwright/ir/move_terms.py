@@ -1,7 +1,7 @@
 """On what terms an op's operands and results are moved: what the compiler does that changes what it costs.
 
 Which all-reduces are made one, which tensors are narrower by the time they are moved, whose operands are rounded, and
-whose partial sums are reduced whole, or together: ``compiler/moving.py`` has the behaviours with their evidence.
+whose partial sums are reduced together: ``compiler/moving.py`` has the behaviours with their evidence.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from shardwright.ir.kinds import CONSTRAINT, PRODUCTS, VIEWS
+from shardwright.ir.kinds import CONSTRAINT, CUTS, PRODUCTS, VIEWS
 from shardwright.ir.program import Op, Program, bits_of
 
 
@@ -17,16 +17,18 @@ class MoveTerms(NamedTuple):
     """Of one op: how many all-reduces may become one with its own, and the bytes that are left of each result.
 
     ``narrowing`` is 0.5 for a result in f32 that is only used to be converted to bf16, and 1 where nothing narrows.
-    ``product``: it is a matrix product; ``rounds``: and its operands may be rounded. ``reduces_whole``: its partial
-    sums are not scattered. ``addends``: so many products, with this one, are added up, and their sums reduced at once.
+    ``product``: it is a matrix product; ``rounds``: and its operands may be rounded. ``addends``: so many ops' sums,
+    with this one's, are added up, and may be reduced at once. ``rounded`` are numbers of its tensors, operands first,
+    that only such products read in the end. ``reduces_whole``: its partial sums are not scattered.
     """
 
     sharers: int
     narrowing: tuple[float, ...]
     product: bool = False
     rounds: bool = False
-    reduces_whole: bool = False
     addends: int = 1
+    rounded: tuple[int, ...] = ()
+    reduces_whole: bool = False
 
 
 def find_move_terms(program: Program) -> list[MoveTerms]:
@@ -42,40 +44,83 @@ def find_move_terms(program: Program) -> list[MoveTerms]:
         return reduces and not any(awaited[v] for v in op.results)
 
     count = Counter(op.region for op in program.ops if late(op))
-    addends = _addends(program)
+    addends = {o: len(ops) for ops in map(summed, program.additions) for o in ops}
+    rounded = find_rounded(program)
     return [
         MoveTerms(
             count[op.region] if late(op) else 1,
             tuple([_narrowing(program, v) for v in op.results]),
-            product := bool(op.flops) and op.kind in PRODUCTS,
-            product and not op.attributes.get("precise", False),
-            op.kind == "scatter",
+            _is_product(op),
+            _rounds(op),
             addends.get(o, 1),
+            tuple([t for t, v in enumerate((*op.operands, *op.results)) if rounded[v]]),
+            op.kind == "scatter",
         )
         for o, op in enumerate(program.ops)
     ]
 
 
-def _addends(program: Program) -> dict[int, int]:
-    """How many products are added up with each that is added to another before anything else is done with it."""
+def _is_product(op: Op) -> bool:
+    return bool(op.flops) and op.kind in PRODUCTS
+
+
+def _rounds(op: Op) -> bool:
+    return _is_product(op) and not op.attributes.get("precise", False)
+
+
+_SAME_ENTRIES = VIEWS | CUTS | {"concatenate", "gather", "pad", CONSTRAINT}
+"""Ops whose result has their operand's entries, rounded or not."""
+
+
+def find_rounded(program: Program) -> list[bool]:
+    """Values of f32 that only products read, which round them, at once or by way of ops that move entries."""
+    out = [False] * len(program.values)
+    carried = {v for region in program.regions for v in region.results}
+    for op in reversed(program.ops):
+        for v in op.results:
+            if program.values[v].dtype == "f32" and v not in carried and not op.regions:
+                readers = [program.ops[u] for u in program.users[v]]
+                out[v] = bool(readers) and all(
+                    _rounds(r) or (r.kind in _SAME_ENTRIES and out[r.results[0]]) for r in readers
+                )
+    return out
+
+
+Addition = int | tuple["Addition", ...]
+"""Sums that are added up before anything else is done with them: an op that makes one, or what is added."""
+
+
+def find_additions(program: Program) -> list[Addition]:
+    """The sums of a program that are added up, each with all that it is added to."""
     returned, users = program.returned, program.users
-    sums: dict[int, tuple[int, ...]] = {}  # values that are sums of products and of nothing else, and these products
+    found: dict[int, Addition] = {}  # values that are sums of sums and of nothing else
 
     def only_use(v: int) -> bool:
         return len(users[v]) == 1 and v not in returned
 
     for o, op in enumerate(program.ops):
-        if op.flops and op.rule.reduction and len(op.results) == 1:
-            sums[op.results[0]] = (o,)
+        if op.rule.reduction and len(op.results) == 1 and (op.flops or op.attributes.get("reducer") == "add"):
+            found[op.results[0]] = o
         elif op.kind in ("add", CONSTRAINT) or op.kind in VIEWS:
-            parts = [sums.get(v, ()) if only_use(v) else () for v in op.operands]
-            same_region = all(program.ops[p].region == op.region for part in parts for p in part)
-            if all(parts) and same_region and len(set(op.operands)) == len(op.operands):
-                sums[op.results[0]] = tuple(p for part in parts for p in part)
-    out: dict[int, int] = {}
-    for products in sums.values():
-        out.update({o: max(out.get(o, 1), len(products)) for o in products})
-    return out
+            parts = [found.get(v) if only_use(v) else None for v in op.operands]
+            known = [part for part in parts if part is not None]
+            if len(known) < len(parts) and len(known) == 1 and _is_scatter(program, known[0]):
+                parts = list(known)  # what is added to a scatter's sum is what it scatters into
+            here = all(program.ops[o].region == op.region for part in known for o in summed(part))
+            if len(known) == len(parts) and here and len(set(op.operands)) == len(op.operands):
+                for v in op.operands:
+                    found.pop(v, None)
+                found[op.results[0]] = known[0] if len(known) == 1 else tuple(known)
+    return [addition for addition in found.values() if not isinstance(addition, int)]
+
+
+def _is_scatter(program: Program, addition: Addition) -> bool:
+    return isinstance(addition, int) and program.ops[addition].kind == "scatter"
+
+
+def summed(addition: Addition) -> tuple[int, ...]:
+    """The ops that make the sums of an addition, in order."""
+    return (addition,) if isinstance(addition, int) else tuple([o for part in addition for o in summed(part)])
 
 
 def find_awaited(program: Program) -> list[bool]:

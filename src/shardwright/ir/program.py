@@ -24,7 +24,7 @@ from shardwright.ir.memory import PINNED
 from shardwright.ir.rules import Rule
 
 if TYPE_CHECKING:
-    from shardwright.ir.move_terms import MoveTerms
+    from shardwright.ir.move_terms import Addition, MoveTerms
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
@@ -241,6 +241,13 @@ class Program:
         from shardwright.ir.move_terms import find_move_terms  # it is found by walking a whole program
 
         return find_move_terms(self)
+
+    @cached_property
+    def additions(self) -> Sequence[Addition]:
+        """Sums that are added up before anything else is done with them."""
+        from shardwright.ir.move_terms import find_additions
+
+        return find_additions(self)
 
     @cached_property
     def awaited(self) -> Sequence[bool]:

@@ -26,19 +26,20 @@ Minimise the seconds of a step (``cost_model.Cost.step_seconds``)::
 
     step    = compute + exposed
     exposed = comm − hidden + Σ_places max(0, moves to the host and back − compute beside them)
-    compute = Σ_k n_k · kernel(k)  +  Σ copies to another layout
+    compute = Σ_k n_k · kernel(k)  +  Σ copies to another layout, or into place behind moves
     comm    = Σ_o n_o · Σ_results move(Y_o → X_v)  +  Σ_uses n · move(X_v → w)  +  Σ_borders n · move(X_v → X_u)
     hidden  = Σ_slots n · min(gathers for it, slots beside them)  +  Σ_loops n · min(sums scattered in it, its product)
 
 - ``hidden`` is what the compiler moves while the device computes: a *slot* is a product and what follows it, and what
   stands beside its gathers is told by ``overlap.Overlap``; products that are loops by
-  ``class_prices.beside_itself_seconds``.
+  ``class_prices.OpShare``.
 - Moves to the host and back are ``transfers.all_and_exposed``; a place is a loop's body, or the program around loops.
 - ``kernel(k)``: the launch, and the longest of matrix unit, vector unit and memory (``compute.kernel_seconds``), of
   the sum of its ops' work in ``Y_o``, each stored value read once (``class_prices.KernelWorks``).
 - Uses: a value is brought to each sharding ``w`` that some of its ops want, once for all of them in one loop body
-  (``units.Units.wanted``). Borders: a value ``v`` is ``u`` on the other side of a loop, a branch or a manual region. A
-  collective of the program's own counts with the moves of its op's results.
+  (``units.Units.wanted``). Sums that are added up are reduced once (``added.reduced_together``). Borders: a value
+  ``v`` is ``u`` on the other side of a loop, a branch or a manual region. A collective of the program's own counts with
+  the moves of its op's results.
 
 Subject to memory, at every point ``t`` of the program (``program_classes.find_points``)::
 
@@ -57,7 +58,7 @@ class contributes depends only on the entries that it sees, so classes that see 
 its sum (``units.Family``), and a state is priced by the families whose entries changed
 (``cost_model.CostModel.evaluate``).
 
-To read: ``shardings`` → ``collectives`` → ``ways`` → ``assign`` → ``partitioned`` say what a state means;
+To read: ``shardings`` → ``collectives`` → ``ways`` → ``assign`` → ``added`` → ``partitioned`` say what a state means;
 ``shortcuts``, ``kernels``, ``buffers``, ``layout``, ``gathered``, ``compute``, ``transfers``, ``overlap`` what the
 compiler makes of a program and what that takes; ``program_classes`` → ``class_prices`` → ``units`` → ``cost_model`` add
 it up; ``breakdown`` takes an ``estimate`` apart again for people, ``timeline`` its memory.

@@ -65,8 +65,9 @@ class Assignment(NamedTuple):
 
     ``operands`` and ``results`` are the shardings the op itself works with, ``before`` and ``after`` the moves that
     each operand and result needs, ``own`` those that the op itself is, as a ``psum`` is; ``after_seconds`` is what the
-    latter two take, and ``loop_seconds`` what making the op a loop that scatters its sums does, ``looped_seconds`` the
-    part of the former that such a loop moves. ``seconds`` is the price it was chosen by.
+    latter two take on their links, ``copy_seconds`` what copying into place does, ``loop_seconds`` what making the op a
+    loop that scatters its sums does, ``adding_seconds`` of them to add up its parts, and ``looped_seconds`` the part of
+    ``after_seconds`` that such a loop moves. ``seconds`` is the price it was chosen by.
     """
 
     factors: tuple[int, ...]
@@ -80,6 +81,8 @@ class Assignment(NamedTuple):
     seconds: float
     own: tuple[Move, ...] = ()
     looped_seconds: float = 0.0
+    copy_seconds: float = 0.0
+    adding_seconds: float = 0.0
 
     def made(self, result: int, wanted: Sharding) -> Sharding:
         """How the op leaves a result, partial sums reduced, before it is brought to another sharding."""
@@ -149,7 +152,8 @@ class Assigner:
                 each[shape_class, factors] = make_way(op, factors, shapes, self.mesh, self.prices)
             ways.append(each[shape_class, factors])
         rounding = [
-            self.prices.rounding(dtype) if terms.rounds and t < count else 1.0 for t, (_, dtype) in enumerate(shapes)
+            self.prices.rounding(dtype) if (terms.rounds and t < count) or t in terms.rounded else 1.0
+            for t, (_, dtype) in enumerate(shapes)
         ]
         columns = columns_of(op.rule) if terms.product else ()
         own_seconds = [
@@ -214,12 +218,12 @@ def _assignment(moves: _Moves, ways: Ways, seconds: _Vector, around: _Around, nu
     own = tuple([move._replace(sharers=ways.terms.sharers) for move in way.own])
     if own:
         after_seconds += ways.own_seconds[number]
-    loop_seconds = looped_seconds = 0.0
-    if way.partial and ways.loops:
-        loop_seconds = sum([moves.loop_seconds(ways, way, count + k, want) for k, want in enumerate(around[1])])
-        if all(is_scattered(way, k, want) for k, want in enumerate(around[1])):
-            scattered = [move for after in all_moves[count:] for move in after if move.kind == REDUCE_SCATTER]
-            looped_seconds = sum([moves.prices.move_seconds(move) for move in scattered])
+    copies = sum([moves.prices.copy_seconds(move) for after in (*all_moves[count:], own) for move in after])
+    product_seconds = adding_seconds = looped_seconds = 0.0
+    if ways.loops and moves.is_loop(ways, way, 0, around[1][0]):
+        product_seconds, adding_seconds = moves.loop_seconds(ways, way, around[1][0])
+        scattered = [move for after in all_moves[count:] for move in after if move.kind == REDUCE_SCATTER]
+        looped_seconds = sum([moves.prices.move_seconds(move) for move in scattered])
     return Assignment(
         way.factors,
         way.operands,
@@ -227,11 +231,13 @@ def _assignment(moves: _Moves, ways: Ways, seconds: _Vector, around: _Around, nu
         way.partial,
         all_moves[:count],
         all_moves[count:],
-        after_seconds,
-        loop_seconds,
+        after_seconds - copies,
+        product_seconds + adding_seconds,
         float(seconds[number]),
         own,
         looped_seconds,
+        copies,
+        adding_seconds,
     )
 
 
@@ -260,13 +266,22 @@ class _Moves:
         seconds = start + slope * self._size(ways, t, change)
         if t < count:
             return seconds * self.reluctance
-        return seconds + self.loop_seconds(ways, way, t, sharding) if ways.loops else seconds
+        if self.is_loop(ways, way, t - count, sharding):
+            seconds += sum(self.loop_seconds(ways, way, sharding))
+        return seconds
 
-    def loop_seconds(self, ways: Ways, way: Way, t: int, want: Sharding) -> float:
-        """The seconds of making a product a loop, as is done if its partial sums are scattered along new dimensions."""
-        if not is_scattered(way, t - len(way.operands), want):
-            return 0.0
-        have = way.results[t - len(way.operands)]
+    def is_loop(self, ways: Ways, way: Way, result: int, want: Sharding) -> bool:
+        """Whether a product is made a loop that scatters its sums: see ``compiler.moving.LOOPED_PRODUCTS``."""
+        if not (ways.loops and is_scattered(way, result, want)):
+            return False
+        n = self.mesh.ways(way.partial)
+        local = local_bytes(ways.sizes[len(way.operands) + result], way.results[result], self.mesh)
+        scattering = Move(REDUCE_SCATTER, way.partial, local * (n - 1) / n)
+        return self.prices.makes_loop(way.matrix_seconds, self.prices.move_seconds(scattering))
+
+    def loop_seconds(self, ways: Ways, way: Way, want: Sharding) -> tuple[float, float]:
+        """What making a product a loop takes more, for its products and to add up their parts."""
+        have, t = way.results[0], len(way.operands)
         whole, part = [1.0, 1.0], [1.0, 1.0]  # rows and columns of the result, and of what one turn of the loop makes
         for size, held, wanted, column in zip(ways.shapes[t], have, want, ways.columns, strict=True):
             whole[column] *= size / self.mesh.ways(held)
@@ -294,10 +309,12 @@ class _Moves:
     def _after(self, ways: Ways, way: Way, result: int, want: Sharding) -> _Change:
         terms = ways.terms
         have, whole = way.results[result], terms.reduces_whole
-        if way.partial and not (whole or ways.loops):
+        looped = self.is_loop(ways, way, result, want)
+        if way.partial and not (whole or looped):
             wanted = {axis for axes in want for axis in axes}
             whole = self.prices.reduces_whole(tuple([axis for axis in way.partial if axis in wanted]))
-        narrowing, addends = terms.narrowing[result], terms.addends
+        narrowing = min(terms.narrowing[result], ways.rounding[len(way.operands) + result])
+        addends = 1 if looped else terms.addends  # a loop scatters its own
         return _Change(have, way.partial, want, terms.sharers, narrowing, whole=whole, addends=addends)
 
     def _size(self, ways: Ways, t: int, change: _Change) -> float:
@@ -306,9 +323,11 @@ class _Moves:
 
 
 def is_scattered(way: Way, result: int, want: Sharding) -> bool:
-    """Whether the partial sums of a result are scattered along dimensions that lie along no axis yet."""
-    onto = {axis for axes, wanted in zip(way.results[result], want, strict=True) if not axes for axis in wanted}
-    return bool(way.partial) and onto.issuperset(way.partial)
+    """Whether the partial sums of a result are scattered along one dimension, which lies along no axis yet."""
+    return bool(way.partial) and any(
+        not axes and all(axis in wanted for axis in way.partial)
+        for axes, wanted in zip(way.results[result], want, strict=True)
+    )
 
 
 _NOTHING: tuple[tuple[Move, ...], float] = ((), 0.0)

@@ -10,7 +10,6 @@ from shardwright.devices import Device
 from shardwright.ir.kinds import CONSTRAINT, CONTRACTIONS, MANUAL
 from shardwright.ir.memory import moved_to, moves_between
 from shardwright.ir.program import Program, Source
-from shardwright.price.class_prices import beside_itself_seconds
 from shardwright.price.collectives import REDUCE_SCATTER, Move
 from shardwright.price.compute import Work, kernel_seconds
 from shardwright.price.cost_model import CostModel
@@ -94,10 +93,14 @@ def _collectives(model: CostModel, partitioned: Partitioned, hidden_seconds: flo
 
 
 def _priced(model: CostModel, c: Collective, partitioned: Partitioned) -> CollectiveCost:
-    axes = tuple(partitioned.mesh.names.index(a) for a in c.axes)
-    seconds = model.prices.move_seconds(Move(c.kind, axes, c.bytes, c.sharers, c.scale, c.in_place)) * c.times
+    seconds = model.prices.link_seconds(_move(c, partitioned)) * c.times
     tensor = str(partitioned.program.values[c.value])
-    return CollectiveCost(c.kind, c.axes, c.bytes * c.scale, c.times, seconds, tensor, c.where, c.source)
+    return CollectiveCost(c.kind, c.axes, c.bytes * c.scale / c.addends, c.times, seconds, tensor, c.where, c.source)
+
+
+def _move(c: Collective, partitioned: Partitioned) -> Move:
+    axes = tuple(partitioned.mesh.names.index(a) for a in c.axes)
+    return Move(c.kind, axes, c.bytes, c.sharers, c.scale, c.in_place, c.addends)
 
 
 def _hidden_part(model: CostModel, c: Collective, partitioned: Partitioned, parts: Mapping[int, float]) -> float:
@@ -110,7 +113,7 @@ def _hidden_part(model: CostModel, c: Collective, partitioned: Partitioned, part
     looped = assignment.looped_seconds if assignment is not None and model.units.looped else 0.0
     if c.where == "result" and c.kind == REDUCE_SCATTER and looped:
         price = model.ops.price(model.classes.of_op[c.op], model.view(partitioned.state.lists))
-        return beside_itself_seconds(price) / looped
+        return price.share.beside_seconds / looped
     return 0.0
 
 
@@ -143,6 +146,11 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
             entry = found[laid.why, program.ops[laid.op].source, "vector", str(program.values[laid.value])]
             entry[0] += times
             entry[1] += seconds * times
+    for c in _counted(model, partitioned):
+        if seconds := model.prices.copy_seconds(_move(c, partitioned)):
+            entry = found["copy into place", c.source, "vector", str(program.values[c.value])]
+            entry[0] += c.times
+            entry[1] += seconds * c.times
     costs = [
         KernelCost(kind, source, int(times), seconds, bound, tensor)
         for (kind, source, bound, tensor), (times, seconds) in found.items()

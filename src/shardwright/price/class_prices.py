@@ -199,6 +199,21 @@ WorkBySplit = dict[tuple[int, tuple[int, ...], tuple[str, ...]], OpWork]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class OpShare:
+    """What an op adds to its kernel: its work, and the moves of its results.
+
+    Ops that add the same share it, whatever their operands are moved from, and it equals nothing else: what is made of
+    several is remembered by them. ``beside_seconds`` of the communication run beside the op's own work.
+    """
+
+    work: OpWork
+    comm_seconds: float
+    copy_seconds: float
+    unmoved_bytes: float
+    beside_seconds: float
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class OpPrice:
     """How an op runs in a state, and what it asks of the device.
 
@@ -207,8 +222,12 @@ class OpPrice:
     """
 
     assignment: Assignment
-    work: OpWork
-    unmoved_bytes: float
+    share: OpShare
+
+    @property
+    def work(self) -> OpWork:
+        """What the op asks of the units of the device."""
+        return self.share.work
 
 
 _Runs = Memo[tuple[int, ...], Assignment]
@@ -236,6 +255,7 @@ class OpPrices:
         self._sets = sets
         self._known: list[dict[Seen, OpPrice]] = [{} for _ in classes.ops.keys]
         self._by_assignment: dict[tuple[int, int, bool, tuple[str, ...]], OpPrice] = {}
+        self._shares: dict[tuple[OpWork, float, float, float, float], OpShare] = {}
         self._on_host = [
             any(classes.values.keys[v].on_host for v in (*c.operands, *c.results)) for c in classes.ops.keys
         ]
@@ -272,6 +292,13 @@ class OpPrices:
         )  # the innermost loop of all: plain dictionaries, as a call for each price would double its time
         return tuple([known.get(seen[number]) or self._price(o, view) for o, number, known in ops])
 
+    def shares(self, ops: PricedOps, view: View) -> tuple[OpShare, ...]:
+        """What some classes add to their kernel."""
+        if view.fixed is not None:
+            return tuple([self._price(o, view).share for o, _, _ in ops])
+        seen = view.seen
+        return tuple([(known.get(seen[number]) or self._price(o, view)).share for o, number, known in ops])
+
     def price(self, op_class: int, view: View) -> OpPrice:
         """The price of a class."""
         if view.fixed is not None:
@@ -296,10 +323,17 @@ class OpPrices:
             work = self._work(op_class, a)
             if a.loop_seconds:
                 work = work._replace(matrix_seconds=work.matrix_seconds + a.loop_seconds)
-            known = self._by_assignment[key] = OpPrice(a, work, self._unmoved_bytes(op_class, a))
+            known = self._by_assignment[key] = OpPrice(a, self._share(op_class, a, work))
         if view.fixed is None:
             self._known[op_class][view.seen[self._sets[op_class]]] = known
         return known
+
+    def _share(self, op_class: int, a: Assignment, work: OpWork) -> OpShare:
+        key = (work, a.after_seconds, a.copy_seconds, self._unmoved_bytes(op_class, a), _beside_seconds(a, work))
+        found = self._shares.get(key)
+        if found is None:
+            found = self._shares[key] = OpShare(*key)
+        return found
 
     def _work(self, op_class: int, a: Assignment) -> OpWork:
         c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
@@ -378,13 +412,15 @@ def _assign(
 class KernelWork(NamedTuple):
     """What a kernel asks of each unit of the device, once; seconds and memory of moving its results.
 
-    ``looped_seconds`` of the moves run beside the kernel's own products, which are loops that scatter their sums.
+    ``looped_seconds`` of the moves run beside the kernel's own products, which are loops that scatter their sums, and
+    ``copy_seconds`` are those of copies that bring what was moved into place.
     """
 
     work: Work
     comm_seconds: float
     unmoved_bytes: float
     looped_seconds: float = 0.0
+    copy_seconds: float = 0.0
 
 
 class _KernelOp(NamedTuple):
@@ -427,9 +463,14 @@ class KernelWorks:
     def __init__(self, classes: Classes, ops: OpPrices) -> None:
         self._ops = ops
         self._of_kernel = [_working_ops(classes, kernel) for kernel in classes.kernel_classes.keys]
-        self._priced: list[PricedOps] = [ops.among([op.op_class for op in found]) for found in self._of_kernel]
+        # A class of ops that a kernel has several of is asked for its share once.
+        distinct = [list(dict.fromkeys(op.op_class for op in found)) for found in self._of_kernel]
+        self._priced: list[PricedOps] = [ops.among(classes) for classes in distinct]
         costs = ops.device.kernel_costs
-        self._works = [Memo(partial(_kernel_work, _KernelOps.of(found), costs)) for found in self._of_kernel]
+        self._works = [
+            Memo(partial(_kernel_work, _KernelOps.of(found), [own.index(op.op_class) for op in found], costs))
+            for found, own in zip(self._of_kernel, distinct, strict=True)
+        ]
 
     def works(self, kernel_class: int) -> bool:
         """Whether kernels of a class have anything to do."""
@@ -437,7 +478,7 @@ class KernelWorks:
 
     def of(self, kernel_class: int, view: View) -> KernelWork:
         """The work of a kernel in a state."""
-        return self._works[kernel_class][self._ops.prices(self._priced[kernel_class], view)]
+        return self._works[kernel_class][self._ops.shares(self._priced[kernel_class], view)]
 
 
 def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
@@ -455,32 +496,35 @@ def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
     return found
 
 
-def beside_itself_seconds(price: OpPrice) -> float:
+def _beside_seconds(a: Assignment, work: OpWork) -> float:
     """What an op that is a loop moves while it computes: see ``compiler.overlapping.LOOPED_BESIDE``."""
-    return min(price.assignment.looped_seconds, price.work.matrix_seconds - price.assignment.loop_seconds)
+    return min(a.looped_seconds, work.matrix_seconds - a.adding_seconds) if a.looped_seconds else 0.0
 
 
-def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, ...]) -> KernelWork:
-    """The work of all ops of a kernel, each stored value read once.
+def _kernel_work(
+    kernel: _KernelOps, numbers: Sequence[int], costs: KernelCosts, shares: tuple[OpShare, ...]
+) -> KernelWork:
+    """The work of all ops of a kernel, each stored value read once; ``numbers`` tell which of the shares is an op's.
 
     What a product's operands are computed from is read as they are; from the product on, reading takes the vector unit.
     """
-    matrix = vector = written = packed = comm = unmoved = entries = looped = 0.0
+    matrix = vector = written = packed = comm = unmoved = entries = looped = copies = 0.0
     operands: dict[int, float] = {}
     read: dict[int, float] = {}
-    for k, (op, price) in enumerate(zip(kernel.ops, prices, strict=True)):
-        work = price.work
+    for k, (op, number) in enumerate(zip(kernel.ops, numbers, strict=True)):
+        share = shares[number]
+        work = share.work
         vector += work.vector_ops
         if not op.again:
             matrix += work.matrix_seconds
-            comm += price.assignment.after_seconds
-            unmoved += price.unmoved_bytes
-            if price.assignment.looped_seconds:
-                looped += beside_itself_seconds(price)
+            comm += share.comm_seconds
+            copies += share.copy_seconds
+            unmoved += share.unmoved_bytes
+            looped += share.beside_seconds
         reads = operands if k <= kernel.product else read
-        for o, number in op.operands:
-            if work.reads[o] > reads.get(number, 0.0):
-                reads[number] = work.reads[o]
+        for o, value in op.operands:
+            if work.reads[o] > reads.get(value, 0.0):
+                reads[value] = work.reads[o]
         if work.entries > entries and (kernel.product < 0 or op.contracts):
             entries = work.entries
         if op.stores:
@@ -492,7 +536,7 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, 
     vector += costs.read_slots * beside + costs.pack_slots * packed
     vector += (costs.entry_slots + costs.alone_slots if kernel.alone else costs.entry_slots) * entries
     read_bytes = beside + sum([size for size in operands.values() if size > costs.prefetched_bytes])
-    return KernelWork(Work(matrix, vector, read_bytes + written), comm, unmoved, looped)
+    return KernelWork(Work(matrix, vector, read_bytes + written), comm, unmoved, looped, copies)
 
 
 def _entries(sizes: Sequence[float], bits: Sequence[int]) -> float:

@@ -38,6 +38,7 @@ class Move(NamedTuple):
     ``sharers`` collectives are made one by the compiler and share the latency. ``scale``: the compiler will move this
     many times the bytes, fewer where it rounds the tensor first, more where it does not scatter what it could.
     ``in_place`` is false where parts of several dimensions are gathered at once, and are copied to where they belong.
+    ``addends`` such sums are added up first, and each has its part of one reduction.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Move(NamedTuple):
     sharers: int = 1
     scale: float = 1.0
     in_place: bool = True
+    addends: int = 1
 
 
 def own_move(kind: str, axes: tuple[int, ...], size: float, mesh: MeshShape) -> Move:
@@ -130,7 +132,7 @@ def reduce_partial(
 
     ``sharers`` all-reduces are combined; once it is reduced, the tensor is moved at ``narrowing`` of its bytes.
     ``whole``: the compiler is known to reduce the op's sums whole, which moves twice as much as scattering them.
-    ``addends`` such sums are added up and reduced at once, so that each has its part of one all-reduce.
+    ``addends`` such sums are added up and reduced at once, unless they are to be split and are reduced whole.
     """
     moves: list[Move] = []
     wanted = {axis for axes in want for axis in axes}
@@ -138,14 +140,20 @@ def reduce_partial(
     onto = tuple(axis for axis in partial if axis in wanted)
     if onto:
         n = mesh.ways(onto)
-        scale = LATE_SCATTERING.effect if whole or _late(have, partial, want, mesh) else 1.0
-        moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=scale))
+        whole = whole or _apart(onto, want) or _late(have, partial, want, mesh)
+        scale, among = (LATE_SCATTERING.effect, 1) if whole else (1.0, addends)
+        moves.append(Move(REDUCE_SCATTER, onto, size * (n - 1) / n, scale=scale, addends=among))
         size /= n
     rest = tuple(axis for axis in partial if axis not in wanted)
     if rest:
         n = mesh.ways(rest)
-        moves.append(Move(ALL_REDUCE, rest, 2 * size * (n - 1) / n, sharers * addends, 1 / addends))
+        moves.append(Move(ALL_REDUCE, rest, 2 * size * (n - 1) / n, sharers, addends=addends))
     return (*moves, *reshard(total_bytes * narrowing, reduced(have, partial, want), want, mesh))
+
+
+def _apart(onto: tuple[int, ...], want: Sharding) -> bool:
+    """Whether sums are to be scattered onto several dimensions: see ``compiler.moving.SCATTERED_APART``."""
+    return sum(any(axis in onto for axis in axes) for axes in want) > 1
 
 
 def _late(have: Sharding, partial: tuple[int, ...], want: Sharding, mesh: MeshShape) -> bool:

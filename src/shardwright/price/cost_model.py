@@ -26,6 +26,7 @@ from shardwright.price.program_classes import Classes, Points, find_points
 from shardwright.price.shardings import Places
 from shardwright.price.transfers import all_and_exposed
 from shardwright.price.units import (
+    ATTOSECOND,
     Family,
     FamilyPart,
     Rows,
@@ -34,6 +35,7 @@ from shardwright.price.units import (
     find_families,
     most_on_host,
     total_rows,
+    total_times,
 )
 from shardwright.request import MeshShape
 from shardwright.space.state import Lists, Sharding, State, Subject
@@ -130,6 +132,7 @@ class CostModel:
         self.units = Units(classes, self.points, self.tensors, self.ops, self.kernels, self.prices, overlap)
         points, lane_size = len(self.at), overlap.lane_size if overlap is not None else 0
         self.families: list[Family] = find_families(self.units.all(), sets, points, lane_size)
+        self._numbers = [family.number for family in self.families]
         self._sizes = points, points + lane_size
         self._projections = Projections(sets.things)
         self.uses_host = bool(classes.program.on_host)
@@ -140,7 +143,7 @@ class CostModel:
         self._kept_rows = 0
         self._view = self.view(((),) * len(self.mesh.sizes))
         self._parts = [family.add_up(self._view) for family in self.families]
-        self._sums = total_rows(self._parts, self._sizes[1])
+        self._sums, self._times = total_rows(self._parts, self._sizes[1]), total_times(self._parts)
 
     # The fast way.
 
@@ -148,7 +151,7 @@ class CostModel:
         """The cost of a state."""
         if state.lists != self._view.lists:
             self._move_to(state.lists)
-        return self._cost(self._parts, self._sums)
+        return self._cost(self._parts, self._sums, self._times)
 
     def evaluate_shardings(self, shardings: Sequence[Sharding]) -> Cost:
         """The cost of any shardings, one for each class of values, whether or not a state leads to them.
@@ -160,14 +163,10 @@ class CostModel:
     def price(self, view: View) -> Cost:
         """The cost of a state, or of shardings, whatever was looked at before."""
         parts = [family.add_up(view) for family in self.families]
-        return self._cost(parts, total_rows(parts, self._sizes[1]))
+        return self._cost(parts, total_rows(parts, self._sizes[1]), total_times(parts))
 
-    def _cost(self, parts: Sequence[FamilyPart], sums: Rows) -> Cost:
-        compute = comm = hidden = 0.0
-        for part in parts:
-            compute += part.compute_seconds
-            comm += part.comm_seconds
-            hidden += part.hidden_seconds
+    def _cost(self, parts: Sequence[FamilyPart], sums: Rows, times: tuple[int, int, int]) -> Cost:
+        compute, comm, hidden = [time * ATTOSECOND for time in times]
         points = self._sizes[0]
         peak_bytes = int(sums[:points].max(initial=0))
         if comm and self.overlap is not None:
@@ -199,11 +198,13 @@ class CostModel:
 
     def _move_to(self, lists: Lists) -> None:
         before, view, size = self._view.seen, self.view(lists), self._sizes[1]
-        for f, family in enumerate(self.families):
-            seen = view.seen[family.number]
-            if seen == before[family.number]:
+        now, (compute, comm, hidden) = view.seen, self._times
+        for f, number in enumerate(self._numbers):  # the loop that a search spends its time in
+            seen = now[number]
+            if seen == before[number]:
                 continue
-            part = family.known.get(seen)  # the loop that a search spends its time in
+            family = self.families[f]
+            part = family.known.get(seen)
             if part is None:
                 part = family.known[seen] = family.add_up(view)
                 self.priced_units += len(family.units)
@@ -214,8 +215,11 @@ class CostModel:
                     self._sums += part.rows
                 if old.rows is not None:
                     self._sums -= old.rows
+                compute += part.compute - old.compute
+                comm += part.comm - old.comm
+                hidden += part.hidden - old.hidden
                 self._parts[f] = part
-        self._view = view
+        self._view, self._times = view, (compute, comm, hidden)
         if self._kept_rows + self._projections.remembered > _MOST_KEPT_ROWS:
             self._forget()
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shardwright.ir.kinds import MANUAL
+from shardwright.ir.move_terms import summed
 from shardwright.ir.program import Op, Program, Source, Value
+from shardwright.price.added import Moves, reduced_together
 from shardwright.price.assign import Assigner, Assignment, OpProblem
 from shardwright.price.collectives import Move, reshard
 from shardwright.price.shardings import Bounds, Places, bounds_of, shard_values
@@ -37,6 +39,7 @@ class Collective:
     sharers: int = 1
     scale: float = 1.0
     in_place: bool = True
+    addends: int = 1
 
     @property
     def total_bytes(self) -> float:
@@ -79,6 +82,7 @@ class Partitioned:
                     times = repeats[region]
                     out.append(Collective(move.kind, axes, move.bytes, times, value, o, where, source, *move[3:]))
 
+        together = self._reduced_together()
         seen: set[tuple[int, int, Sharding]] = set()
         for o, (op, assignment) in enumerate(zip(program.ops, self.assignments, strict=True)):
             if assignment is not None:
@@ -88,7 +92,7 @@ class Partitioned:
                         seen.add((op.region, value, want))
                 for value, move in zip(op.results, assignment.own, strict=False):
                     add((move,), value, o, "own", op.region)
-                for value, moves in zip(op.results, assignment.after, strict=True):
+                for value, moves in zip(op.results, together.get(o, assignment.after), strict=True):
                     add(moves, value, o, "result", op.region)
             else:
                 for a, b in program.ties(op):
@@ -99,6 +103,15 @@ class Partitioned:
                         # What a loop's body returns crosses in every trip.
                         add(moves, a, o, "border", program.values[a].region)
         return tuple(out)
+
+    def _reduced_together(self) -> dict[int, tuple[Moves]]:
+        """The moves behind ops whose sums are added up."""
+        found: dict[int, tuple[Moves]] = {}
+        for addition in self.program.additions:
+            ops = summed(addition)
+            moves = [a.after[0] for o in ops if (a := self.assignments[o]) is not None]
+            found |= {o: (own,) for o, own in zip(ops, reduced_together(addition, moves), strict=True)}
+        return found
 
     def _crossing(self, op: Op, a: int, b: int) -> tuple[Value, Sharding, Sharding]:
         """A value that crosses the border of an op, with its shardings on both sides, manual axes left out."""

@@ -32,15 +32,22 @@ class DevicePrices:
         return cls(device, axis_parts(device, mesh.sizes, topology))
 
     def move_seconds(self, move: Move) -> float:
-        """Of a collective."""
-        found = self._over.get(move.axes)
-        if found is None:
-            parts = joined(part for a in move.axes for part in self.parts[a])
-            found = self._over[move.axes] = ([p.link for p in parts], [p.size for p in parts])
-        sent = move.bytes * move.scale
-        return collective_seconds(move.kind, sent, *found, move.sharers) + self._copy_seconds(move, sent)
+        """Of a collective, and of copies behind it."""
+        return self.link_seconds(move) + self.copy_seconds(move)
 
-    def _copy_seconds(self, move: Move, sent_bytes: float) -> float:
+    def link_seconds(self, move: Move) -> float:
+        """Of a collective on its links."""
+        seconds = collective_seconds(move.kind, move.bytes * move.scale, *self._links(move.axes), move.sharers)
+        return seconds / move.addends
+
+    def _links(self, axes: tuple[int, ...]) -> tuple[list[AxisLink], list[int]]:
+        found = self._over.get(axes)
+        if found is None:
+            parts = joined(part for a in axes for part in self.parts[a])
+            found = self._over[axes] = ([p.link for p in parts], [p.size for p in parts])
+        return found
+
+    def copy_seconds(self, move: Move) -> float:
         """Of copies that bring what was moved into place, on a device that has layouts.
 
         See ``compiler.layouts.MOVED_INTO_PLACE``.
@@ -51,10 +58,10 @@ class DevicePrices:
         slots = costs.relayout_slots if move.kind == ALL_TO_ALL else 0.0
         if move.kind == ALL_GATHER and not move.in_place:
             slots = costs.relayout_slots + costs.small_tile_slots
-        n = math.prod(self._over[move.axes][1])
-        if not slots or n == 1:
+        n = math.prod(self._links(move.axes)[1]) if slots else 1
+        if n == 1:
             return 0.0
-        return 2 * slots * sent_bytes * n / (n - 1) / self.device.vector_ops_per_second
+        return 2 * slots * move.bytes * move.scale * n / (n - 1) / self.device.vector_ops_per_second
 
     def rounding(self, dtype: str) -> float:
         """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
@@ -80,20 +87,22 @@ class DevicePrices:
         split = tuple([a for a, parts in enumerate(self.parts) if math.prod(part.size for part in parts) > 1])
         return frozenset({split, tuple(range(len(self.parts)))})
 
+    def makes_loop(self, matrix_seconds: float, scatter_seconds: float) -> bool:
+        """Whether a product that takes so long is made a loop that scatters its sums, which takes so long."""
+        return matrix_seconds >= self._compiler[LOOPED_PRODUCTS].least_part * scatter_seconds
+
     def loop_seconds(
         self, local_bytes: float, work_seconds: float, whole: Sequence[float], part: Sequence[float]
-    ) -> float:
-        """Of making a product a loop that scatters its partial sums, of so many bytes on each device.
+    ) -> tuple[float, float]:
+        """What making a product a loop that scatters its sums, of so many bytes on each device, takes more.
 
-        It takes ``work_seconds`` without. ``whole`` are rows and columns of its result on a device, ``part`` those of
-        what one turn makes: where they are fewer than the matrix unit has, the rest of it is idle.
+        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without.
+        ``whole`` are rows and columns of its result on a device, ``part`` those of what one turn makes: where they are
+        fewer than the matrix unit has, the rest of it is idle.
         """
-        looped = self._compiler[LOOPED_PRODUCTS]
-        if work_seconds < looped.least_seconds:
-            return 0.0
-        unit = self.device.matrix_unit
+        unit, passes = self.device.matrix_unit, self._compiler[LOOPED_PRODUCTS].passes
         slower = math.prod(max(unit / b, 1) / max(unit / a, 1) for a, b in zip(whole, part, strict=True))
-        return looped.passes * local_bytes / self.device.memory_bytes_per_second + (slower - 1) * work_seconds
+        return (slower - 1) * work_seconds, passes * local_bytes / self.device.memory_bytes_per_second
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device, each tensor read or written once."""

@@ -26,7 +26,7 @@ from shardwright.compiler import Compiler
 from shardwright.compiler.fusing import READ_AGAIN
 from shardwright.ir.given import Given, local
 from shardwright.ir.kinds import MANUAL
-from shardwright.ir.move_terms import MoveTerms
+from shardwright.ir.move_terms import Addition, MoveTerms, summed
 from shardwright.ir.program import Op, Program
 from shardwright.price.buffers import Buffers, Form, find_buffers
 from shardwright.price.kept import kept_by, stays_whole
@@ -90,6 +90,13 @@ class UseClass(NamedTuple):
 
     value: int
     uses: tuple[tuple[int, int], ...]
+    repeats: int
+
+
+class AdditionClass(NamedTuple):
+    """Sums that are added up, by the classes of the ops that make them."""
+
+    ops: Addition
     repeats: int
 
 
@@ -257,6 +264,19 @@ class Classes:
                     if not free[v] and self.program.values[v].shape:
                         found.setdefault((op.region, v), []).append((o, k))
         return [(v, uses) for (_, v), uses in found.items()]
+
+    @cached_property
+    def addition_classes(self) -> Table[AdditionClass]:
+        """Sums that are added up; a member is the number of the addition."""
+        table: Table[AdditionClass] = Table()
+
+        def classes(addition: Addition) -> Addition:
+            return self.of_op[addition] if isinstance(addition, int) else tuple(map(classes, addition))
+
+        for number, addition in enumerate(self.places.analysis.program.additions):
+            repeats = int(self.program.repeats[summed(addition)[0]])
+            table.add(AdditionClass(classes(addition), repeats), number)
+        return table
 
     @cached_property
     def border_classes(self) -> Table[BorderClass]:

@@ -24,6 +24,8 @@ from shardwright.compiler.overlapping import LOOPED_BESIDE, STARTED_EARLY
 from shardwright.compiler.storing import LATE_SUMS
 from shardwright.ir.kinds import CONTRACTIONS, SAME_ENTRIES
 from shardwright.ir.memory import HOST, moved_to, moves_between
+from shardwright.ir.move_terms import summed
+from shardwright.price.added import reduced_together
 from shardwright.price.buffers import AS_IT_LIES, Form
 from shardwright.price.class_prices import KernelWork, KernelWorks, OpPrice, OpPrices, Seen, Tensors, View
 from shardwright.price.collectives import Move, reshard
@@ -37,6 +39,8 @@ from shardwright.price.relaid import Relaid
 from shardwright.price.transfers import COMPUTE, TO_DEVICE, TO_HOST, Seconds, Transfers, host_rate
 from shardwright.price.uneven import moved_padding
 from shardwright.space.state import Sharding, Subject, without
+
+ATTOSECOND = 1e-18
 
 Rows = Counts
 """Bytes at each point of the program."""
@@ -85,14 +89,16 @@ class FamilyPart:
     """What a family adds to a cost; ``rows`` is None where that is neither memory nor a lane, and so are the others.
 
     ``rows`` are bytes at each point, and then a lane's picoseconds: one array, as it is added up for every state.
+    ``compute``, ``comm`` and ``hidden`` are whole numbers of attoseconds, so that a sum does not depend on the order in
+    which it came about.
     """
 
-    compute_seconds: float
-    comm_seconds: float
+    compute: int
+    comm: int
+    hidden: int
     rows: Rows | None
     host_rows: Rows | None = None
     beside: Seconds | None = None
-    hidden_seconds: float = 0.0
 
 
 @dataclass
@@ -155,7 +161,11 @@ def _sum(points: int, lane_size: int, parts: Sequence[Part]) -> FamilyPart:
     if rows is not None or lane is not None:
         rows = np.zeros(points, np.int64) if rows is None else rows
         rows = np.concatenate((rows, np.zeros(lane_size, np.int64) if lane is None else lane)) if lane_size else rows
-    return FamilyPart(compute, comm, rows, host_rows, beside, hidden)
+    return FamilyPart(_whole(compute), _whole(comm), _whole(hidden), rows, host_rows, beside)
+
+
+def _whole(seconds: float) -> int:
+    return round(seconds / ATTOSECOND)
 
 
 def total_rows(parts: Sequence[FamilyPart], size: int) -> Rows:
@@ -165,6 +175,11 @@ def total_rows(parts: Sequence[FamilyPart], size: int) -> Rows:
         if part.rows is not None:
             rows += part.rows
     return rows
+
+
+def total_times(parts: Sequence[FamilyPart]) -> tuple[int, int, int]:
+    """Compute, communication, and what of it runs beside the ops' own work, of all families, in attoseconds."""
+    return sum(p.compute for p in parts), sum(p.comm for p in parts), sum(p.hidden for p in parts)
 
 
 def most_on_host(parts: Iterable[FamilyPart]) -> int:
@@ -256,6 +271,8 @@ class Units:
                 yield of_op[kernel.ops[-1]], self._transfer(k)
         for u, use in enumerate(classes.use_classes.keys):
             yield chain.from_iterable([of_op[o] for o, _ in use.uses]), self._use(u)
+        for a, addition in enumerate(classes.addition_classes.keys):
+            yield chain.from_iterable([of_op[o] for o in summed(addition.ops)]), self._addition(a)
         for b, border in enumerate(classes.border_classes.keys):
             yield of_class[border.before] | of_class[border.after], self._border(b)
 
@@ -348,7 +365,7 @@ class Units:
         column = self.overlap.of_kernels(members) if self.overlap is not None else None
 
         def part(found: KernelWork) -> Part:
-            compute = kernel_seconds(found.work, device) if any(found.work) else 0.0
+            compute = (kernel_seconds(found.work, device) if any(found.work) else 0.0) + found.copy_seconds
             held = ((here, int(found.unmoved_bytes)),) if found.unmoved_bytes else ()
             beside = transfers.beside(places, COMPUTE, compute)
             hidden = found.looped_seconds * count if self.looped else 0.0
@@ -400,16 +417,17 @@ class Units:
         late_columns = Memo(late_column)
 
         def part(prices: tuple[OpPrice, ...]) -> Part:
-            comm, held, lane = 0.0, [], []
+            comm, copies, held, lane = 0.0, 0.0, [], []
             for want, (moves, which) in self._wanted(use_class, prices).items():
                 seconds = self.moves_seconds(moves)
                 comm += seconds
+                copies += self.copies_seconds(moves)
                 held.append((columns[which], int(self.copy_bytes(use_class, want, which))))
                 if self.starts_early(moves) and (beside := gathers[which]) is not None:
                     lane.append((beside, picoseconds(seconds)))
             if (late := self._kept_late(use_class, prices)) is not None:
                 held.append((late_columns[late.which], late.bytes))
-            return Part(0.0, comm * count, tuple(held), lane=tuple(lane)) if held else NO_PART
+            return Part(copies * count, comm * count, tuple(held), lane=tuple(lane)) if held else NO_PART
 
         return Unit(partial(self.ops.prices, self._uses[use_class]), Memo(part))
 
@@ -485,6 +503,21 @@ class Units:
         ops = [self.classes.uses[member][1][k][0] for k in which]
         return min(kernels.at[o] for o in ops), max(kernels.last[o] for o in ops)
 
+    def _addition(self, addition_class: int) -> Unit:
+        """Sums that are added up and were taken to be reduced at once: what it takes more where they are not."""
+        addition = self.classes.addition_classes.keys[addition_class]
+        count = len(self.classes.addition_classes.members[addition_class]) * addition.repeats
+
+        def part(prices: tuple[OpPrice, ...]) -> Part:
+            taken = [price.assignment.after[0] for price in prices]
+            found = reduced_together(addition.ops, taken)
+            if found == taken:
+                return NO_PART
+            more = sum(self.moves_seconds(moves) for moves in found) - sum(self.moves_seconds(moves) for moves in taken)
+            return Part(0.0, more * count)
+
+        return Unit(partial(self.ops.prices, self.ops.among(summed(addition.ops))), Memo(part))
+
     def _border(self, border_class: int) -> Unit:
         """A value that lies differently inside of a loop, a branch, a barrier or a manual region."""
         border = self.classes.border_classes.keys[border_class]
@@ -500,10 +533,15 @@ class Units:
                 return NO_PART
             before, after = (without(tensors.shardings[n], manual) for n in numbers)
             size = stored_bytes(c.shape, c.dtype, None) * moved_padding(c.shape, before, after, mesh)
-            return Part(0.0, count * self.moves_seconds(reshard(size, before, after, mesh)))
+            moves = reshard(size, before, after, mesh)
+            return Part(count * self.copies_seconds(moves), count * self.moves_seconds(moves))
 
         return Unit(key, Memo(part))
 
     def moves_seconds(self, moves: Iterable[Move]) -> float:
-        """The seconds of collectives, one after the other."""
-        return sum(self.on.move_seconds(move) for move in moves)
+        """The seconds of collectives on their links, one after the other."""
+        return sum(self.on.link_seconds(move) for move in moves)
+
+    def copies_seconds(self, moves: Iterable[Move]) -> float:
+        """The seconds of copies that bring what was moved into place."""
+        return sum(self.on.copy_seconds(move) for move in moves)

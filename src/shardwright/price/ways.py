@@ -148,7 +148,10 @@ class Prices(Protocol):
     """What a choice weighs, on a device and a mesh: seconds of an op's work and of the moves around it."""
 
     def move_seconds(self, move: Move) -> float:
-        """The seconds of a collective."""
+        """The seconds of a collective, and of copies behind it."""
+
+    def copy_seconds(self, move: Move) -> float:
+        """The seconds of copies that bring what was moved into place."""
 
     def rounding(self, dtype: str) -> float:
         """The part of its bytes that an operand of a product has once it is rounded, if it may be."""
@@ -156,13 +159,16 @@ class Prices(Protocol):
     def reduces_whole(self, axes: tuple[int, ...]) -> bool:
         """Whether sums over these axes are reduced whole where they could be scattered; not those of products."""
 
+    def makes_loop(self, matrix_seconds: float, scatter_seconds: float) -> bool:
+        """Whether a product that takes so long is made a loop that scatters its sums, which takes so long."""
+
     def loop_seconds(
         self, local_bytes: float, work_seconds: float, whole: Sequence[float], part: Sequence[float]
-    ) -> float:
-        """The seconds of making a product a loop that scatters its partial sums, of so many bytes on each device.
+    ) -> tuple[float, float]:
+        """What making a product a loop that scatters its sums, of so many bytes on each device, takes more.
 
-        It takes ``work_seconds`` without. ``whole`` are rows and columns of its result on a device, ``part`` those of
-        what one turn makes.
+        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without.
+        ``whole`` are rows and columns of its result on a device, ``part`` those of what one turn makes.
         """
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
@@ -170,7 +176,10 @@ class Prices(Protocol):
 
 
 class Way(NamedTuple):
-    """An op with its factors split by axes: how its tensors lie, the axes its results are partial over, its work."""
+    """An op with its factors split by axes: how its tensors lie, the axes its results are partial over, its work.
+
+    ``matrix_seconds`` of the work are those of the matrix unit alone.
+    """
 
     factors: tuple[int, ...]
     operands: tuple[Sharding, ...]
@@ -178,6 +187,7 @@ class Way(NamedTuple):
     partial: tuple[int, ...]
     work_seconds: float
     own: tuple[Move, ...] = ()
+    matrix_seconds: float = 0.0
 
 
 def make_way(op: Op, factors: tuple[int, ...], shapes: Sequence[Shape], mesh: MeshShape, prices: Prices) -> Way:
@@ -200,6 +210,7 @@ def make_way(op: Op, factors: tuple[int, ...], shapes: Sequence[Shape], mesh: Me
         tuple(a for a, f in enumerate(factors) if f in rule.reduction),
         prices.work_seconds(op, shapes[0][1], split, touched),
         _own_moves(op, shapes, shardings, mesh) if op.kind in COLLECTIVES else (),
+        prices.work_seconds(op, shapes[0][1], split, 0.0),
     )
 
 
