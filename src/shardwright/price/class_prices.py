@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from shardwright._memo import Memo, Numbers
 from shardwright.devices import Device, KernelCosts
-from shardwright.ir.kinds import CONTRACTIONS, MOVES_DATA, PRODUCTS
+from shardwright.ir.kinds import CONTRACTIONS, MOVES_DATA, PRODUCTS, REDUCING
 from shardwright.ir.move_terms import MoveTerms
 from shardwright.ir.program import bits_of
 from shardwright.price.assign import Assigner, Assignment, OpProblem
@@ -177,7 +177,7 @@ class OpWork(NamedTuple):
     """What an op asks of the units of a device: see ``compute``.
 
     ``entries`` are those that a kernel goes through for it, padding included, and ``packed_bytes`` what it writes of
-    narrow types.
+    narrow types. ``batched``: it is a batch of products.
     """
 
     matrix_seconds: float
@@ -186,6 +186,7 @@ class OpWork(NamedTuple):
     writes: float
     entries: float = 0.0
     packed_bytes: float = 0.0
+    batched: bool = False
 
 
 WorkBySplit = dict[tuple[int, tuple[int, ...], tuple[str, ...]], OpWork]
@@ -323,8 +324,10 @@ class OpPrices:
         reads, writes = traffic(op, sizes_in, sizes_out)
         bits_in, bits_out = ([bits_of(self.classes.values.keys[v].dtype) for v in of] for of in (c.operands, c.results))
         most, slots = _entries(sizes_out, bits_out), vector_ops(op, *elements, self.device.kernel_costs)
+        batched = False
         if op.kind in PRODUCTS and op.flops:
             most, slots = product_work(op, a.factors, self.mesh, self.device.tile, self.device.kernel_costs)
+            batched = slots > 0.0
         alone = depthwise_slots(op, a.factors, self.mesh, self.device)
         products = op.flops and not alone
         return OpWork(
@@ -334,6 +337,7 @@ class OpPrices:
             writes,
             entries(op, _entries(sizes_in, bits_in), most),
             writes if bits_out and max(bits_out) < _WORD_BITS else 0.0,
+            batched,
         )
 
     def _unmoved_bytes(self, op_class: int, assignment: Assignment) -> float:
@@ -379,35 +383,45 @@ class KernelWork(NamedTuple):
 class _KernelOp(NamedTuple):
     """An op of a kernel: its class, its stored operands, whether it stores its result and copies for that.
 
-    ``computes`` is false for an op that only moves entries, makes them, or converts them.
+    ``computes`` is 0 for an op that only moves entries, makes them, or converts them, and 2 for one that gives several
+    results. ``finds_rows``: it finds the largest entry of each row.
     """
 
     op_class: int
     operands: tuple[tuple[int, int], ...]
     stores: bool
     copies: bool
-    computes: bool
+    computes: int
     converts: bool
     contracts: bool
+    reduces: bool
+    finds_rows: bool
     again: bool
 
 
 class _KernelOps(NamedTuple):
     """The ops of a kernel, in order; ``product`` is the number of its last contraction, or -1.
 
-    ``alone``: it is one op, or a sum in a wider type that the compiler makes one op of.
+    ``alone``: it is one op, or a sum in a wider type that the compiler makes one op of. ``twice`` are the stored values
+    that it reads once more when it has found the largest of each row.
     """
 
     ops: tuple[_KernelOp, ...]
     product: int
     alone: bool
+    twice: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, ops: Sequence[_KernelOp]) -> _KernelOps:
         product = max((k for k, op in enumerate(ops) if op.contracts), default=-1)
         computing, converting = sum(op.computes for op in ops), sum(op.converts for op in ops)
-        one = (computing == 1 and (not converting or ops[-1].converts)) or (computing, converting) == (0, 1)
-        return cls(tuple(ops), product, product < 0 and one)
+        last = ops[-1] if ops else None
+        either = last is not None and (last.converts or last.finds_rows)
+        one = (computing == 1 and (not converting or either)) or (computing, converting) == (0, 1)
+        one = one and not any(op.again for op in ops)
+        rows = {n for op in ops if op.finds_rows for _, n in op.operands}
+        later = {n for op in ops if not op.reduces for _, n in op.operands}
+        return cls(tuple(ops), product, product < 0 and one, frozenset(rows & later))
 
 
 class KernelWorks:
@@ -440,7 +454,9 @@ def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
             copies, converts = op.kind == "dynamic_slice", op.kind == "convert"
             computes = op.kind not in MOVES_DATA and not converts
             stores, again = max(results, default=-1) >= 0, k < kernel.again
-            found.append(_KernelOp(o, stored, stores, copies, computes, converts, contracts, again))
+            reduces, largest = op.kind in REDUCING, op.attributes.get("reducer") == "maximum"
+            computes = computes + (len(op.results) > 1)
+            found.append(_KernelOp(o, stored, stores, copies, computes, converts, contracts, reduces, largest, again))
     return found
 
 
@@ -454,7 +470,8 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, 
 
     What a product's operands are computed from is read as they are; from the product on, reading takes the vector unit.
     """
-    matrix = vector = written = packed = comm = unmoved = entries = looped = 0.0
+    matrix = vector = written = packed = comm = unmoved = entries = stored = looped = 0.0
+    batched = False
     operands: dict[int, float] = {}
     read: dict[int, float] = {}
     for k, (op, price) in enumerate(zip(kernel.ops, prices, strict=True)):
@@ -472,15 +489,23 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, 
                 reads[number] = work.reads[o]
         if work.entries > entries and (kernel.product < 0 or op.contracts):
             entries = work.entries
+        batched = batched or work.batched
         if op.stores:
+            if not op.reduces:
+                stored += work.entries
             written += work.writes
             packed += work.packed_bytes
             if op.copies:
                 vector += 2 * costs.slice_slots * work.writes
     beside = sum([size for number, size in read.items() if number not in operands])
+    beside += sum([read.get(number, 0.0) for number in kernel.twice])
+    fetched = sum([size for size in operands.values() if size > costs.prefetched_bytes])
     vector += costs.read_slots * beside + costs.pack_slots * packed
+    if batched:
+        vector += costs.operand_slots * fetched
+    entries = max(entries, stored)
     vector += (costs.entry_slots + costs.alone_slots if kernel.alone else costs.entry_slots) * entries
-    read_bytes = beside + sum([size for size in operands.values() if size > costs.prefetched_bytes])
+    read_bytes = beside + fetched
     return KernelWork(Work(matrix, vector, read_bytes + written), comm, unmoved, looped)
 
 

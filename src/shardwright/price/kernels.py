@@ -118,20 +118,22 @@ class _Group:
     """Kernels that run as one: the position from which it needs all that it does not make, and what it makes.
 
     ``rows`` is whether it has found the largest entry of each row of what it goes through, so that it can go through
-    the rows again while it has them.
+    the rows again while it has them. ``read`` is what it reads that is as large.
     """
 
     root: int
     since: int
     made: set[int]
     rows: bool = False
+    read: set[int] = field(default_factory=set)
 
 
 def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softmax: Softmax) -> dict[int, int]:
     """Kernels without a product that are run in the one that makes what they read, or with one that reads the same.
 
     Of what a kernel reads, what is as large as what it goes through counts. A reduction joins if all else that it needs
-    was there before the other kernel; where that has the largest entry of each row, the rest of a softmax does as well.
+    was there before the other kernel; where that has the largest entry of each row, the rest of a softmax does as well,
+    but nothing that reads another value as large.
     """
     leaves = _leaves(program, stored)
     ops_of: dict[int, list[int]] = {}
@@ -161,28 +163,59 @@ def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softm
             others = [a for a in read - {v} if a not in group.made]
             waits = any(_size(program, a) > 1 and _ready(program, root, a) >= group.since for a in others)
             rows_needed = any(a in group.made and _size(program, a) < size for a in read)
-            if waits or (rows_needed and not group.rows):
+            beside = any(a not in group.made and a not in group.read for a in large)
+            if waits or (rows_needed and (beside or not group.rows)):
                 continue
             group.made |= made
+            group.read.update(large)
             host_ops = [program.ops[o] for o in ops_of[group.root]]
             group.rows = group.rows or _finds_rows(program, op, host_ops, softmax)
             joined[r] = group.root
             break
-        if r not in joined and large:
-            groups[r] = _Group(r, r, made)
+        if r not in joined and large and not _is_narrow_maximum(ops):
+            groups[r] = _Group(r, r, made, read=set(large))
             groups[r].rows = _finds_rows(program, op, ops, softmax)
             for v in large:
                 reader.setdefault(v, r)
-    return joined
+    return _with_large_results(program, ops_of, joined)
+
+
+def _with_large_results(program: Program, ops_of: Mapping[int, Sequence[int]], joined: dict[int, int]) -> dict[int, int]:
+    """Without sums of exponentials that nothing else needs: they are no part of a softmax, which gives rows again."""
+    found = {}
+    for r, host in joined.items():
+        own = set(ops_of[r])
+        made = [program.ops[o].results[0] for o in own if program.ops[o].kind == "exponential"]
+        adds_up = program.ops[r].attributes.get("reducer") == "add" and _finds_largest(program, host)
+        if not (adds_up and made and all(own.issuperset(program.users[v]) for v in made)):
+            found[r] = host
+    return found
+
+
+def _finds_largest(program: Program, o: int) -> bool:
+    return program.ops[o].attributes.get("reducer") == "maximum"
+
+
+def _is_narrow_maximum(ops: Sequence[Op]) -> bool:
+    """Whether a kernel finds the largest entries of something that it converts: the compiler looks before it converts.
+
+    It does so in a kernel of its own.
+    """
+    *before, last = ops
+    kinds = {op.kind for op in before if op.operands}
+    return last.attributes.get("reducer") == "maximum" and "convert" in kinds and kinds <= {"convert", *VIEWS}
 
 
 def _finds_rows(program: Program, op: Op, host: Sequence[Op], softmax: Softmax) -> bool:
-    """Whether a reduction finds the largest entries of rows that are short enough to be gone through again.
+    """Whether a reduction finds the largest entries of rows, or adds up exponentials, that can be gone through again.
 
     Where a product is among the ops of the ``host`` that makes the rows, only if it gives a narrower type than what is
     reduced, and they are masked.
     """
-    if op.kind != "reduce" or op.attributes.get("reducer") != "maximum":
+    if op.kind != "reduce":
+        return False
+    exponentials = op.attributes.get("reducer") == "add" and any(each.kind == "exponential" for each in host)
+    if not exponentials and op.attributes.get("reducer") != "maximum":
         return False
     rows = op.operands[0]
     row = _size(program, rows) // max(_size(program, op.results[0]), 1)
