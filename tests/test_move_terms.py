@@ -248,13 +248,17 @@ def test_tpus_round_the_operands_of_products_before_they_move_them():
 def test_scattering_partial_sums_takes_the_product_apart_on_tpus():
     # f32[8192,8192] from 16,384 rows on 16 devices: 0.70 ms become 2.3 (the compiler's cycles say 2.28).
     prices = DevicePrices.of(find_device("tpu-v5e"), MeshShape(("x", "y"), (4, 4)))
-    assert prices.loop_seconds(8192 * 8192 * 4, 7e-4, (8192, 8192), (512, 8192)) == pytest.approx(5 * 2**28 / 819e9)
-    # Parts of 32 rows leave three quarters of a matrix unit of 128 idle.
-    passes = 5 * 2**21 / 819e9
-    assert prices.loop_seconds(2**21, 7e-4, (1024, 1024), (32, 1024)) == pytest.approx(3 * 7e-4 + passes)
-    assert prices.loop_seconds(2**21, 7e-4, (8, 8192), (8, 512)) == pytest.approx(passes)  # as idle as without
-    assert prices.loop_seconds(2**21, 5e-5, (1024, 1024), (32, 1024)) == 0.0
-    assert DevicePrices.of(find_device("a100-80"), MeshShape(("x",), (4,))).loop_seconds(1e9, 1.0, (64,), (8,)) == 0.0
+    assert prices.loop_seconds(8192 * 8192 * 4, 7e-4, 0.0, (8192, 8192), (512, 8192)) == pytest.approx(
+        5 * 2**28 / 819e9
+    )
+    # Parts of 32 rows leave three quarters of a matrix unit of 128 idle, for as long as it works.
+    once, read = 2**21 / 819e9, 2**27
+    work = 7e-4 + once + read / 819e9
+    assert prices.loop_seconds(2**21, work, read, (1024, 1024), (32, 1024)) == pytest.approx(3 * 7e-4 + 5 * once)
+    assert prices.loop_seconds(2**21, work, read, (8, 8192), (8, 512)) == pytest.approx(5 * once)  # as idle as without
+    assert prices.loop_seconds(2**21, 5e-5, 0.0, (1024, 1024), (32, 1024)) == 0.0
+    gpus = DevicePrices.of(find_device("a100-80"), MeshShape(("x",), (4,)))
+    assert gpus.loop_seconds(1e9, 1.0, 0.0, (64,), (8,)) == 0.0
 
 
 def test_sums_over_edges_are_reduced_whole():

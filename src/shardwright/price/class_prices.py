@@ -326,8 +326,7 @@ class OpPrices:
         most, slots = _entries(sizes_out, bits_out), vector_ops(op, *elements, self.device.kernel_costs)
         batched = False
         if op.kind in PRODUCTS and op.flops:
-            most, slots = product_work(op, a.factors, self.mesh, self.device.tile, self.device.kernel_costs)
-            batched = slots > 0.0
+            most, batched = product_work(op, a.factors, self.mesh, self.device.tile)
         alone = depthwise_slots(op, a.factors, self.mesh, self.device)
         products = op.flops and not alone
         return OpWork(
@@ -476,7 +475,8 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, 
     read: dict[int, float] = {}
     for k, (op, price) in enumerate(zip(kernel.ops, prices, strict=True)):
         work = price.work
-        vector += work.vector_ops
+        if k >= kernel.product:  # what is computed on the way to a product's operands costs next to nothing
+            vector += work.vector_ops
         if not op.again:
             matrix += work.matrix_seconds
             comm += price.assignment.after_seconds
@@ -502,7 +502,7 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, 
     fetched = sum([size for size in operands.values() if size > costs.prefetched_bytes])
     vector += costs.read_slots * beside + costs.pack_slots * packed
     if batched:
-        vector += costs.operand_slots * fetched
+        vector += costs.operand_slots * fetched + costs.prefetched_slots * (sum(operands.values()) - fetched)
     entries = max(entries, stored)
     vector += (costs.entry_slots + costs.alone_slots if kernel.alone else costs.entry_slots) * entries
     read_bytes = beside + fetched

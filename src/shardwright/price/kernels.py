@@ -24,7 +24,7 @@ from shardwright.compiler.fusing import (
 )
 from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
-from shardwright.ir.program import Op, Program, is_elementwise
+from shardwright.ir.program import Op, Program, bits_of, is_elementwise
 
 _REPEATED = 8
 """A value that repeats another at least so often is made of it where it is needed."""
@@ -154,22 +154,19 @@ def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softm
         read = frozenset().union(*(leaves[a] for each in ops for a in each.operands)) - made
         size = max([_size(program, v) for v in (*op.results, *(op.operands if op.kind == "reduce" else ()))])
         large = sorted(v for v in read if _size(program, v) == size > 1)
-        for v in large:
-            maker = program.values[v].op
-            host = root[maker] if maker >= 0 else -1
-            group = groups.get(joined.get(host, host)) or groups.get(reader.get(v, -1))
-            if group is None or program.ops[group.root].region != op.region:
+        for group in _candidates(program, root, large, groups, joined, reader):
+            if program.ops[group.root].region != op.region:
                 continue
-            others = [a for a in read - {v} if a not in group.made]
+            others = [a for a in read if a not in group.made and a not in group.read]
             waits = any(_size(program, a) > 1 and _ready(program, root, a) >= group.since for a in others)
             rows_needed = any(a in group.made and _size(program, a) < size for a in read)
             beside = any(a not in group.made and a not in group.read for a in large)
-            if waits or (rows_needed and (beside or not group.rows)):
+            host = [program.ops[o] for o in ops_of[group.root]]
+            if waits or (rows_needed and (beside or not group.rows)) or _is_long_softmax(program, op, host, softmax):
                 continue
             group.made |= made
             group.read.update(large)
-            host_ops = [program.ops[o] for o in ops_of[group.root]]
-            group.rows = group.rows or _finds_rows(program, op, host_ops, softmax)
+            group.rows = group.rows or _finds_rows(program, op, host, softmax)
             joined[r] = group.root
             break
         if r not in joined and large and not _is_narrow_maximum(ops):
@@ -180,7 +177,26 @@ def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softm
     return _with_large_results(program, ops_of, joined)
 
 
-def _with_large_results(program: Program, ops_of: Mapping[int, Sequence[int]], joined: dict[int, int]) -> dict[int, int]:
+def _candidates(
+    program: Program,
+    root: Sequence[int],
+    values: Sequence[int],
+    groups: Mapping[int, _Group],
+    joined: Mapping[int, int],
+    reader: Mapping[int, int],
+) -> Iterator[_Group]:
+    """The kernels that make values, or that reduce them first."""
+    for v in values:
+        maker = program.values[v].op
+        host = root[maker] if maker >= 0 else -1
+        for number in dict.fromkeys((joined.get(host, host), reader.get(v, -1))):
+            if number in groups:
+                yield groups[number]
+
+
+def _with_large_results(
+    program: Program, ops_of: Mapping[int, Sequence[int]], joined: dict[int, int]
+) -> dict[int, int]:
     """Without sums of exponentials that nothing else needs: they are no part of a softmax, which gives rows again."""
     found = {}
     for r, host in joined.items():
@@ -222,8 +238,23 @@ def _finds_rows(program: Program, op: Op, host: Sequence[Op], softmax: Softmax) 
     products = [each.results[0] for each in host if each.kind in CONTRACTIONS and each.flops]
     if not products:
         return row <= softmax.longest_row
-    narrow = program.values[products[-1]].bytes < program.values[rows].bytes
-    return narrow and row <= softmax.longest_product_row and any(each.kind == "select" for each in host)
+    wide = program.values[rows].bytes
+    masked = any(each.kind == "select" and program.values[each.results[0]].bytes == wide for each in host)
+    return masked and program.values[products[-1]].bytes < wide and row <= softmax.longest_product_row
+
+
+def _is_long_softmax(program: Program, op: Op, host: Sequence[Op], softmax: Softmax) -> bool:
+    """Whether an op finds the largest entries of rows that are too long for the product that makes them.
+
+    That is so if the product's operands are of a narrower type than the rows, and a softmax of them is one kernel.
+    """
+    products = [each for each in host if each.kind in CONTRACTIONS and each.flops]
+    if not products or op.attributes.get("reducer") != "maximum":
+        return False
+    rows, given = program.values[op.operands[0]], program.values[products[-1].operands[0]]
+    row = _size(program, op.operands[0]) // max(_size(program, op.results[0]), 1)
+    one_kernel = softmax.longest_product_row < row <= softmax.longest_row
+    return one_kernel and bits_of(given.dtype) < bits_of(rows.dtype)
 
 
 def _size(program: Program, v: int) -> int:

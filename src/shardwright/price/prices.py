@@ -81,19 +81,26 @@ class DevicePrices:
         return frozenset({split, tuple(range(len(self.parts)))})
 
     def loop_seconds(
-        self, local_bytes: float, work_seconds: float, whole: Sequence[float], part: Sequence[float]
+        self,
+        local_bytes: float,
+        work_seconds: float,
+        operand_bytes: float,
+        whole: Sequence[float],
+        part: Sequence[float],
     ) -> float:
         """Of making a product a loop that scatters its partial sums, of so many bytes on each device.
 
-        It takes ``work_seconds`` without. ``whole`` are rows and columns of its result on a device, ``part`` those of
-        what one turn makes: where they are fewer than the matrix unit has, the rest of it is idle.
+        It takes ``work_seconds`` without, of which it reads ``operand_bytes``. ``whole`` are rows and columns of its
+        result on a device, ``part`` those of what one turn makes: where they are fewer than the matrix unit has, the
+        rest of it is idle.
         """
         looped = self._compiler[LOOPED_PRODUCTS]
         if work_seconds < looped.least_seconds:
             return 0.0
         unit = self.device.matrix_unit
         slower = math.prod(max(unit / b, 1) / max(unit / a, 1) for a, b in zip(whole, part, strict=True))
-        return looped.passes * local_bytes / self.device.memory_bytes_per_second + (slower - 1) * work_seconds
+        matrix = work_seconds - (operand_bytes + local_bytes) / self.device.memory_bytes_per_second
+        return looped.passes * local_bytes / self.device.memory_bytes_per_second + (slower - 1) * max(matrix, 0.0)
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device, each tensor read or written once."""

@@ -157,12 +157,17 @@ class Prices(Protocol):
         """Whether sums over these axes are reduced whole where they could be scattered; not those of products."""
 
     def loop_seconds(
-        self, local_bytes: float, work_seconds: float, whole: Sequence[float], part: Sequence[float]
+        self,
+        local_bytes: float,
+        work_seconds: float,
+        operand_bytes: float,
+        whole: Sequence[float],
+        part: Sequence[float],
     ) -> float:
         """The seconds of making a product a loop that scatters its partial sums, of so many bytes on each device.
 
-        It takes ``work_seconds`` without. ``whole`` are rows and columns of its result on a device, ``part`` those of
-        what one turn makes.
+        It takes ``work_seconds`` without, of which it reads ``operand_bytes``. ``whole`` are rows and columns of its
+        result on a device, ``part`` those of what one turn makes.
         """
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
