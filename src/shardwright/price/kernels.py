@@ -25,6 +25,7 @@ from shardwright.compiler.fusing import (
 from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, bits_of, is_elementwise
+from shardwright.price.ways import is_batched
 
 _REPEATED = 8
 """A value that repeats another at least so often is made of it where it is needed."""
@@ -62,6 +63,7 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     long: set[int] = set()  # values that too many ops would have to be computed again for
     costly: set[int] = set()  # values on the way to which something expensive is computed
     nothing: frozenset[int] = frozenset()
+    inner = compiler[OPERANDS_INSIDE]
     for o, op in enumerate(program.ops):
         for v in op.results:
             stored[v] = must[v] or v in ends or len(op.results) != 1
@@ -76,7 +78,7 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
                 stored[v] = True
                 continue
             lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
-            if shared and _cheaper_kept(program, v, lost, dear, again):
+            if shared and _cheaper_kept(program, v, lost, dear, again) and not (inner and _for_batches(program, v)):
                 stored[v] = True
                 continue
             leaves[v] = read
@@ -440,6 +442,18 @@ def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool, aga
     if dear:
         return sum(program.values[a].bytes for a in lost) > again.expensive * size
     return sum(program.values[a].bytes for a in lost if a not in program.argument_of) > again.cheap * size
+
+
+def _for_batches(program: Program, v: int) -> bool:
+    """Whether nothing but batches of products needs a value, each of which computes it inside."""
+    for u in program.users[v]:
+        op = program.ops[u]
+        if op.kind in VIEWS or op.kind in ("transpose", "convert"):
+            if not _for_batches(program, op.results[0]):
+                return False
+        elif op.kind not in PRODUCTS or not op.flops or not is_batched(op.rule):
+            return False
+    return bool(program.users[v])
 
 
 def _epilogues(program: Program, fused: Sequence[bool], must: list[bool], longest: int) -> tuple[set[int], set[int]]:
