@@ -118,10 +118,10 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
     program, view = partitioned.program, model.view(partitioned.state.lists)
     found: dict[tuple[str, Source, str, str], list[float]] = defaultdict(lambda: [0, 0.0])
     for k, kernel in enumerate(model.classes.kernel_classes.keys):
-        work = model.kernels.of(k, view).work
-        if not any(work):
+        kernel_work = model.kernels.of(k, view)
+        work, seconds = kernel_work.work, kernel_work.seconds(model.device)
+        if not seconds:
             continue
-        seconds = kernel_seconds(work, model.device)
         bound = _bound(work, model.device)
         for root in model.classes.kernel_classes.members[k]:
             ops = [o for o in model.classes.ops_of_kernel[root] if program.ops[o].kind != CONSTRAINT] or [root]

@@ -26,6 +26,7 @@ from shardwright.price.compute import (
     depthwise_slots,
     entries,
     function_work,
+    kernel_seconds,
     kernel_work,
     matrix_seconds,
     product_work,
@@ -367,16 +368,25 @@ def _assign(
     return assigner.assign(classes.op(op_class), problem, shapes)
 
 
+_NO_WORK = Work()
+
+
 class KernelWork(NamedTuple):
     """What a kernel asks of each unit of the device, once; seconds and memory of moving its results.
 
     ``looped_seconds`` of the moves run beside the kernel's own products, which are loops that scatter their sums.
+    ``rest`` is the work of what has to wait for a result in it to be moved, and so is a kernel of its own.
     """
 
     work: Work
     comm_seconds: float
     unmoved_bytes: float
     looped_seconds: float = 0.0
+    rest: Work = _NO_WORK
+
+    def seconds(self, device: Device) -> float:
+        """What the device computes for."""
+        return sum([kernel_seconds(work, device) for work in (self.work, self.rest) if any(work)])
 
 
 class _KernelOp(NamedTuple):
@@ -402,13 +412,14 @@ class _KernelOps(NamedTuple):
     """The ops of a kernel, in order; ``product`` is the number of its last contraction, or -1.
 
     ``alone``: it is one op, or a sum in a wider type that the compiler makes one op of. ``twice`` are the stored values
-    that it reads once more when it has found the largest of each row.
+    that it reads once more when it has found the largest of each row. ``cuts`` are contractions that others follow.
     """
 
     ops: tuple[_KernelOp, ...]
     product: int
     alone: bool
     twice: frozenset[int] = frozenset()
+    cuts: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, ops: Sequence[_KernelOp]) -> _KernelOps:
@@ -420,7 +431,9 @@ class _KernelOps(NamedTuple):
         one = one and not any(op.again for op in ops)
         rows = {n for op in ops if op.finds_rows for _, n in op.operands}
         later = {n for op in ops if not op.reduces for _, n in op.operands}
-        return cls(tuple(ops), product, product < 0 and one, frozenset(rows & later))
+        working = max((k for k, op in enumerate(ops) if op.computes), default=-1)
+        cuts = [k for k, op in enumerate(ops) if op.contracts and not op.stores and not op.again and k < working]
+        return cls(tuple(ops), product, product < 0 and one, frozenset(rows & later), tuple(cuts))
 
 
 class KernelWorks:
@@ -465,7 +478,24 @@ def beside_itself_seconds(price: OpPrice) -> float:
 
 
 def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, ...]) -> KernelWork:
-    """The work of all ops of a kernel, each stored value read once.
+    """The work of all ops of a kernel: see ``compiler.fusing.CUT_BY_MOVES``."""
+    count = len(kernel.ops)
+    cut = max([k for k in kernel.cuts if prices[k].assignment.after_seconds], default=count)
+    if cut == count:
+        return _work_of_ops(kernel, costs, prices)
+    *before, last = kernel.ops[: cut + 1]
+    first = _work_of_ops(_KernelOps.of([*before, last._replace(stores=True)]), costs, prices[: cut + 1])
+    rest = prices[cut + 1 :]
+    moved = min(prices[cut].work.writes, max([size for price in rest for size in price.work.reads], default=0.0))
+    second = _work_of_ops(_KernelOps.of(kernel.ops[cut + 1 :]), costs, rest, moved)
+    comm, unmoved = first.comm_seconds + second.comm_seconds, first.unmoved_bytes + second.unmoved_bytes
+    return KernelWork(first.work, comm, unmoved, first.looped_seconds + second.looped_seconds, second.work)
+
+
+def _work_of_ops(
+    kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, ...], moved_bytes: float = 0.0
+) -> KernelWork:
+    """The work of all ops of a kernel, each stored value read once, and ``moved_bytes`` of what was moved for it.
 
     What a product's operands are computed from is read as they are; from the product on, reading takes the vector unit.
     """
@@ -497,7 +527,7 @@ def _kernel_work(kernel: _KernelOps, costs: KernelCosts, prices: tuple[OpPrice, 
             packed += work.packed_bytes
             if op.copies:
                 vector += 2 * costs.slice_slots * work.writes
-    beside = sum([size for number, size in read.items() if number not in operands])
+    beside = moved_bytes + sum([size for number, size in read.items() if number not in operands])
     beside += sum([read.get(number, 0.0) for number in kernel.twice])
     fetched = sum([size for size in operands.values() if size > costs.prefetched_bytes])
     vector += costs.read_slots * beside + costs.pack_slots * packed

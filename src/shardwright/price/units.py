@@ -344,7 +344,7 @@ class Units:
         column = self.overlap.of_kernels(members) if self.overlap is not None else None
 
         def part(found: KernelWork) -> Part:
-            compute = kernel_seconds(found.work, device) if any(found.work) else 0.0
+            compute = found.seconds(device)
             held = ((here, int(found.unmoved_bytes)),) if found.unmoved_bytes else ()
             beside = transfers.beside(places, COMPUTE, compute)
             hidden = found.looped_seconds * count if self.looped else 0.0
