@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from shardwright.compiler.fusing import COPIED_SLICES
 from shardwright.devices import Device
 from shardwright.ir.kinds import CONSTRAINT, CONTRACTIONS, MANUAL
 from shardwright.ir.memory import moved_to, moves_between
@@ -137,6 +138,12 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
             entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
             entry[0] += 2
             entry[1] += seconds
+    for buffer in model.units.converted if model.device.compiler[COPIED_SLICES] else ():
+        c = model.classes.of_value[buffer.value]
+        seconds = model.units.converted_seconds(c, buffer.form, model.tensors.sharding(c, view))
+        entry = found["convert", program.source_of(buffer.value), "vector", str(program.values[buffer.value])]
+        entry[0] += 1
+        entry[1] += seconds
     for laid in model.units.laid:
         seconds, times = model.units.laid_work(laid, view).seconds, int(program.repeats[laid.op])
         if seconds:
