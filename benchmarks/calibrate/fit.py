@@ -42,7 +42,7 @@ STAGES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("held_rows",), ("product, few rows", "attention, one query")),
     (
         ("operand_slots", "prefetched_slots"),
-        ("attention, scores", "attention, weighted sums", "attention, one query", "product, many small"),
+        ("attention, scores", "attention, weighted sums", "attention, whole", "product, experts"),
     ),
 )
 """Which constants are fitted to which classes, in this order."""

@@ -180,7 +180,7 @@ def _fused_products() -> Made:
 
 def _attention(masked: bool, wide: bool) -> Callable[..., Any]:
     def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        b, t, h, d = q.shape
+        b, t, _, d = q.shape
         grouped = q.reshape(b, t, k.shape[2], -1, d)
         scores = jnp.einsum("btkgd,bskd->bkgts", grouped, k, preferred_element_type=F32 if wide else q.dtype) * d**-0.5
         if masked:

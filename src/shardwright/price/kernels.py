@@ -164,7 +164,11 @@ def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softm
             rows_needed = any(a in group.made and _size(program, a) < size for a in read)
             beside = any(a not in group.made and a not in group.read for a in large)
             host = [program.ops[o] for o in ops_of[group.root]]
-            if waits or (rows_needed and (beside or not group.rows)) or _is_long_softmax(program, op, host, softmax):
+            if (
+                waits
+                or (rows_needed and (beside or not group.rows))
+                or _is_long_softmax(program, stored, op, host, softmax)
+            ):
                 continue
             group.made |= made
             group.read.update(large)
@@ -245,13 +249,13 @@ def _finds_rows(program: Program, op: Op, host: Sequence[Op], softmax: Softmax) 
     return masked and program.values[products[-1]].bytes < wide and row <= softmax.longest_product_row
 
 
-def _is_long_softmax(program: Program, op: Op, host: Sequence[Op], softmax: Softmax) -> bool:
+def _is_long_softmax(program: Program, stored: Sequence[bool], op: Op, host: Sequence[Op], softmax: Softmax) -> bool:
     """Whether an op finds the largest entries of rows that are too long for the product that makes them.
 
     That is so if the product's operands are of a narrower type than the rows, and a softmax of them is one kernel.
     """
     products = [each for each in host if each.kind in CONTRACTIONS and each.flops]
-    if not products or op.attributes.get("reducer") != "maximum":
+    if not products or op.attributes.get("reducer") != "maximum" or not stored[op.operands[0]]:
         return False
     rows, given = program.values[op.operands[0]], program.values[products[-1].operands[0]]
     row = _size(program, op.operands[0]) // max(_size(program, op.results[0]), 1)
