@@ -393,7 +393,8 @@ class _KernelOp(NamedTuple):
     """An op of a kernel: its class, its stored operands, whether it stores its result and copies for that.
 
     ``computes`` is 0 for an op that only moves entries, makes them, or converts them, and 2 for one that gives several
-    results. ``finds_rows``: it finds the largest entry of each row.
+    results. ``finds_rows``: it finds the largest entry of each row. ``summed``: its partial sums are added to others'
+    before they are moved.
     """
 
     op_class: int
@@ -406,6 +407,7 @@ class _KernelOp(NamedTuple):
     reduces: bool
     finds_rows: bool
     again: bool
+    summed: bool
 
 
 class _KernelOps(NamedTuple):
@@ -432,7 +434,9 @@ class _KernelOps(NamedTuple):
         rows = {n for op in ops if op.finds_rows for _, n in op.operands}
         later = {n for op in ops if not op.reduces for _, n in op.operands}
         working = max((k for k, op in enumerate(ops) if op.computes), default=-1)
-        cuts = [k for k, op in enumerate(ops) if op.contracts and not op.stores and not op.again and k < working]
+        cuts = [
+            k for k, op in enumerate(ops) if op.contracts and not (op.stores or op.again or op.summed) and k < working
+        ]
         return cls(tuple(ops), product, product < 0 and one, frozenset(rows & later), tuple(cuts))
 
 
@@ -464,11 +468,14 @@ def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
             stored = tuple([(a, n) for a, n in enumerate(operands) if n >= 0 and n not in made])
             contracts = op.kind in CONTRACTIONS and op.flops > 0
             copies, converts = op.kind == "dynamic_slice", op.kind == "convert"
-            computes = op.kind not in MOVES_DATA and not converts
+            computes = int(op.kind not in MOVES_DATA and not converts)
+            summed = classes.ops.keys[o].terms.addends > 1
             stores, again = max(results, default=-1) >= 0, k < kernel.again
             reduces, largest = op.kind in REDUCING, op.attributes.get("reducer") == "maximum"
-            computes = computes + (len(op.results) > 1)
-            found.append(_KernelOp(o, stored, stores, copies, computes, converts, contracts, reduces, largest, again))
+            computes += len(op.results) > 1
+            found.append(
+                _KernelOp(o, stored, stores, copies, computes, converts, contracts, reduces, largest, again, summed)
+            )
     return found
 
 
