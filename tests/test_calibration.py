@@ -141,6 +141,82 @@ def test_reductions_run_with_what_makes_what_they_read():
     )
 
 
+def test_a_softmax_is_cut_as_the_compiler_cuts_it():
+    wide, narrow = array(8, 512, 512), array(8, 512, 512, dtype=jnp.bfloat16)
+    back = kernels_of(lambda x, g: jax.vjp(jax.nn.softmax, x)[1](g), wide, wide)
+    assert sum("reduce" in found for found in back) > 1  # its derivative reads another value as large
+    assert ["reduce"] in kernels_of(lambda x: jax.nn.softmax(x.astype(jnp.float32)), narrow)  # the largest, unconverted
+    assert kernels_of(lambda x: jax.nn.logsumexp(x, -1), wide).count(["reduce"]) == 2
+    keys = array(2, 2048, 64, dtype=jnp.bfloat16)
+    assert ["reduce", "reduce"] in kernels_of(lambda q, k: scores(q, k, True), keys, keys)  # too long for the product
+
+
+def test_a_softmax_reads_its_rows_twice():
+    def read(fn):
+        model = costs_of(fn, array(8, 512, 512))
+        view = model.view(((),))
+        return sum(model.kernels.of(k, view).work.memory_bytes for k in range(len(model.classes.kernel_classes.keys)))
+
+    size = 4.0 * 8 * 512 * 512
+    assert read(jax.nn.softmax) / size == pytest.approx(3, rel=0.02)
+    assert read(lambda x: jax.nn.softmax(jnp.where(x > 0, x, -1.0))) / size == pytest.approx(2, rel=0.02)
+
+
+def test_each_stored_result_counts():
+    def slots(fn):
+        model = costs_of(fn, array(512, 1024), array(512, 1024))
+        return sum(
+            model.kernels.of(k, model.view(((),))).work.vector_ops
+            for k in range(len(model.classes.kernel_classes.keys))
+        )
+
+    one, two = slots(lambda x, y: x * y + x), slots(lambda x, y: (x * y + x, (x * y + x) * y - 1))
+    assert two - one >= V5E.kernel_costs.entry_slots * 512 * 1024
+
+
+def test_batches_of_products_compute_what_they_share():
+    def gradients(q, k, v, g):
+        def attention(q, k, v):
+            return jax.nn.softmax(q @ k.swapaxes(1, 2)) @ v
+
+        return jax.vjp(attention, q, k, v)[1](g)
+
+    classes = costs_of(gradients, *[array(8, 256, 64)] * 4).classes
+    large = [
+        [classes.program.ops[o].kind for o in ops]
+        for ops in classes.ops_of_kernel.values()
+        if any(classes.program.values[v].shape == (8, 256, 256) for v in classes.program.ops[ops[-1]].results)
+    ]
+    assert all("dot_general" in kinds or "reduce" in kinds for kinds in large)
+
+
+def test_what_waits_for_partial_sums_is_a_kernel_of_its_own():
+    def layer(x, w, r):
+        return jnp.tanh(x @ w) + r
+
+    args = array(1024, 16384), array(16384, 1024), array(1024, 1024)
+    problem = Problem(layer, *args, mesh={"x": 4}, device="tpu-v5e")
+    model = problem.costs
+
+    def rest(*decisions):
+        view = model.view(problem.plan_of([list(decisions)]).partitioned.state.lists)
+        return sum(any(model.kernels.of(k, view).rest) for k in range(len(model.classes.kernel_classes.keys)))
+
+    assert rest(("x", "x[1]")) == 1
+    assert rest(("x", "x[0]")) == 0
+
+
+def test_a_stack_that_is_converted_before_a_loop_takes_time():
+    def net(x, w):
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w.astype(jnp.bfloat16)), None), x, w)[0]
+
+    x = array(256, 512, dtype=jnp.bfloat16)
+    plan = sw.evaluate(net, x, array(6, 512, 512), mesh={"x": 1}, device="tpu-v5e", decisions=[])
+    [kernel] = [k for k in plan.estimate.kernels if k.kind == "convert"]
+    assert kernel.times == 1
+    assert sum(k.seconds for k in plan.estimate.kernels) == pytest.approx(plan.estimate.compute_seconds)
+
+
 def test_what_is_computed_again_is_read_again():
     def norm(x):
         centred = x - x.mean(-1, keepdims=True)

@@ -14,9 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.baselines.strategy_runs import Run, Runs
+from shardwright.ir.kinds import REDUCING
+from shardwright.ir.program import bits_of
 from shardwright.price import CostModel
 from shardwright.price.collectives import reduce_partial, reshard
 from shardwright.price.compute import (
+    Work,
+    entries,
+    kernel_seconds,
     matrix_seconds,
     relayout_seconds,
     traffic,
@@ -37,7 +42,10 @@ class _Work:
         self.matrix: Vector | float = 0.0
         self.vector: Vector | float = 0.0
         self.written: Vector | float = 0.0
+        self.packed: Vector | float = 0.0
+        self.entries: Vector | float = 0.0
         self.read: dict[int, Vector] = {}
+        self.operands: set[int] = set()
 
 
 class Pricing:
@@ -85,23 +93,35 @@ class Pricing:
         most_in = np.max(elements[:count], axis=0) if count else 0.0
         most_out, costs = np.max(elements[count:], axis=0), self.costs.device.kernel_costs
         work.vector = work.vector + vector_ops(op, most_in, most_out, costs)
+        bits = [bits_of(program.values[v].dtype) for v in values]
+        padded = [8 * size / n for size, n in zip(sizes, bits, strict=True)]
+        if entries(op, 1.0, 1.0):
+            of = padded if op.kind in REDUCING else padded[count:]
+            work.entries = np.maximum(work.entries, np.max(of, axis=0))
         for v, size in zip(op.operands, reads, strict=True):
             if stored[v]:
                 work.read[v] = np.maximum(work.read.get(v, 0.0), size)
+                if op.flops:
+                    work.operands.add(v)
         if any(stored[v] for v in op.results):
             work.written = work.written + writes
+            work.packed = work.packed + (writes if max(bits[count:]) < 32 else 0.0)
             if op.kind == "dynamic_slice":
                 work.vector = work.vector + 2 * costs.slice_slots * writes
 
     def kernels(self) -> Iterator[tuple[int, Vector]]:
-        """Nodes and seconds of their parts of kernels: the slowest of matrix unit, vector unit and memory."""
+        """Nodes and seconds of their parts of kernels, by the formula of ``price.compute``, without the launch."""
         device = self.costs.device
+        costs = device.kernel_costs
         for (root, node), work in self._work.items():
-            costs = device.kernel_costs
-            part = costs.memory_efficiency if isinstance(work.matrix, float) else costs.contraction_memory_efficiency
-            memory = (sum(work.read.values()) + work.written) / (device.memory_bytes_per_second * part)
-            vector = work.vector / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
-            yield node, self._repeats[root] * np.maximum(np.maximum(work.matrix, vector), memory)
+            beside = sum([size for v, size in work.read.items() if v not in work.operands], np.zeros(1))
+            fetched = [np.where(work.read[v] > costs.prefetched_bytes, work.read[v], 0.0) for v in work.operands]
+            vector = work.vector + costs.entry_slots * work.entries
+            vector = vector + costs.read_slots * beside + costs.pack_slots * work.packed
+            memory = beside + sum(fetched) + work.written
+            each = np.broadcast_arrays(work.matrix, vector, memory)
+            seconds = [kernel_seconds(Work(*map(float, parts)), device) for parts in zip(*each, strict=True)]
+            yield node, self._repeats[root] * (np.array(seconds) - costs.launch_seconds)
 
     def relayout(self, relaid: Relaid, shardings: int) -> Vector:
         """Seconds of copying what a loop carries to another layout and back, as if nothing written to it were moved."""

@@ -52,7 +52,8 @@ START = KernelCosts(
     pack_slots=8.0,
     alone_slots=50.0,
     held_rows=60.0,
-    product_slots=1e5,
+    operand_slots=10.0,
+    prefetched_slots=6.0,
     sharpness=4.0,
 )
 """Where the fit starts; what it does not touch stays."""

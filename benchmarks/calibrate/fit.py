@@ -28,7 +28,9 @@ STAGES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
             "elementwise, expensive",
             "reduction, along last",
             "reduction, along first",
+            "elementwise, optimizer",
             "layer norm",
+            "softmax",
         ),
     ),
     (("contraction_memory_efficiency",), ("product, few columns", "product, experts")),
@@ -38,7 +40,10 @@ STAGES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     ),
     (("rates.f32",), ("product, large", "product, shallow", "product, transposed")),
     (("held_rows",), ("product, few rows", "attention, one query")),
-    (("product_slots",), ("attention, scores", "attention, weighted sums", "attention, one query")),
+    (
+        ("operand_slots", "prefetched_slots"),
+        ("attention, scores", "attention, weighted sums", "attention, whole", "product, experts"),
+    ),
 )
 """Which constants are fitted to which classes, in this order."""
 

@@ -175,6 +175,94 @@ def _fused_products() -> Made:
             yield "product, fused", f"updated {end}", _updated, args
 
 
+# Parts of layers, forward and backward.
+
+
+def _attention(masked: bool, wide: bool) -> Callable[..., Any]:
+    def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        b, t, _, d = q.shape
+        grouped = q.reshape(b, t, k.shape[2], -1, d)
+        scores = jnp.einsum("btkgd,bskd->bkgts", grouped, k, preferred_element_type=F32 if wide else q.dtype) * d**-0.5
+        if masked:
+            scores = jnp.where(jnp.tril(jnp.ones((t, t), bool)), scores, -1e9)
+        weights = jax.nn.softmax(scores.astype(F32), axis=-1).astype(q.dtype)
+        return jnp.einsum("bkgts,bskd->btkgd", weights, v).reshape(q.shape)
+
+    return attention
+
+
+def _feed_forward(x: jax.Array, w: jax.Array, v: jax.Array) -> jax.Array:
+    return jax.nn.gelu(x @ w.astype(x.dtype)) @ v.astype(x.dtype)
+
+
+def _gated(x: jax.Array, w: jax.Array, v: jax.Array) -> jax.Array:
+    gate, up = jnp.split(x @ w.astype(x.dtype), 2, -1)
+    return (jax.nn.silu(gate) * up) @ v.astype(x.dtype)
+
+
+def _rotary(x: jax.Array, angles: jax.Array) -> jax.Array:
+    first, second = jnp.split(x.astype(F32), 2, -1)
+    sine, cosine = jnp.sin(angles)[:, None], jnp.cos(angles)[:, None]
+    return jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine], -1).astype(x.dtype)
+
+
+def _label_loss(x: jax.Array, table: jax.Array, labels: jax.Array) -> jax.Array:
+    logits = (x @ table.astype(x.dtype)).astype(F32)
+    return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1))
+
+
+def _embedding_gradient(g: jax.Array, tokens: jax.Array, table: jax.Array) -> jax.Array:
+    return table - 0.1 * jnp.zeros_like(table).at[tokens].add(g.astype(table.dtype))
+
+
+def _all_gradients(fn: Callable[..., Any], count: int) -> Callable[..., Any]:
+    def gradients(g: jax.Array, *args: jax.Array) -> Any:
+        return jax.vjp(lambda *changed: fn(*changed, *args[count:]), *args[:count])[1](g)
+
+    return gradients
+
+
+_WHOLE = [(8, 1024, 16, 16, 64), (32, 256, 12, 12, 64), (4, 2048, 8, 2, 128), (64, 196, 12, 12, 64)]
+_WHOLE += [(64, 128, 8, 8, 64), (16, 512, 8, 8, 128), (4, 1024, 8, 1, 256)]
+
+
+def _layers() -> Made:
+    for (b, t, h, few, d), given, masked in itertools.product(_WHOLE, [BF16, F32], [True, False]):
+        q, k = _array(b, t, h, d, dtype=given), _array(b, t, few, d, dtype=given)
+        fn = _attention(masked, wide=h != few)
+        end = f"{_dims(b, t, h, few, d)} {_LETTER[given]}{' masked' if masked else ''}"
+        yield "attention, whole", end, fn, [q, k, k]
+        yield "attention, backward", end, _all_gradients(fn, 3), [q, q, k, k]
+    for (m, k, n), given in itertools.product(
+        [(8192, 1024, 4096), (16384, 768, 3072), (4096, 2048, 5632)], [BF16, F32]
+    ):
+        x, v, end = _array(m, k, dtype=given), _array(n, k, dtype=F32), f"{_dims(m, k, n)} {_LETTER[given]}"
+        for what, fn, w in (
+            ("gelu", _feed_forward, _array(k, n, dtype=F32)),
+            ("gated", _gated, _array(k, 2 * n, dtype=F32)),
+        ):
+            yield "feed forward", f"{what} {end}", fn, [x, w, v]
+            yield "feed forward, backward", f"{what} {end}", _all_gradients(fn, 3), [x, x, w, v]
+    for (b, t, h, d), given in itertools.product(
+        [(8, 1024, 16, 64), (4, 2048, 16, 128), (8, 512, 8, 256)], [BF16, F32]
+    ):
+        x, end = _array(b, t, h, d, dtype=given), f"{_dims(b, t, h, d)} {_LETTER[given]}"
+        yield "rotary", end, _rotary, [x, _array(t, d // 2, dtype=F32)]
+        yield "rotary", f"backward {end}", _all_gradients(_rotary, 1), [x, x, _array(t, d // 2, dtype=F32)]
+    for (n, k, vocabulary), given in itertools.product(
+        [(4096, 1024, 32000), (2048, 768, 50257), (8192, 512, 8192)], [BF16, F32]
+    ):
+        args = [_array(n, k, dtype=given), _array(k, vocabulary, dtype=F32), _array(n, dtype=I32)]
+        end = f"{_dims(n, k, vocabulary)} {_LETTER[given]}"
+        yield "loss by labels", end, _label_loss, args
+        yield "loss by labels", f"backward {end}", jax.grad(_label_loss, (0, 1)), args
+    for (rows, width), count, given in itertools.product(
+        [(50257, 768), (32000, 2048), (8192, 512)], [4096, 16384], [BF16, F32]
+    ):
+        args = [_array(count, width, dtype=given), _array(count, dtype=I32), _array(rows, width, dtype=F32)]
+        yield "embedding, backward", f"{rows}x{width} {count} {_LETTER[given]}", _embedding_gradient, args
+
+
 # Elementwise, reductions, norms.
 
 _CHAINS: dict[str, Callable[..., Any]] = {
@@ -432,6 +520,7 @@ _MAKERS = (
     _products,
     _batched_products,
     _fused_products,
+    _layers,
     _elementwise,
     _norms,
     _reductions,

@@ -135,9 +135,12 @@ ONE_HOT = Behaviour(
 JOINED_REDUCTIONS = Behaviour(
     name="reductions run in the kernel that makes what they read",
     what="What a product makes is reduced in its own kernel, if all else that the reduction needs was there before; "
-    "reductions that read the same value are one kernel. A softmax is one kernel where its rows are short enough; "
-    "where a product makes them, only up to the largest of each row, unless it stores them in a narrower type and they "
-    "are masked.",
+    "reductions that read the same value are one kernel. A softmax is one kernel where its rows are short enough, and "
+    "reads them twice unless it computes them; where a product makes them, only up to the largest of each row, unless "
+    "it gives a narrower type and they are masked in the wider one. Rows too long for that, of a product of a narrower "
+    "type, are a softmax by themselves again. The largest of what is converted is found before it is converted, in a "
+    "kernel of its own. No other value as large is read: the derivative of a softmax is three kernels. A sum of "
+    "exponentials that nothing else needs is a kernel of its own.",
     effect=Softmax(longest_row=2048, longest_product_row=1024),
     otherwise=None,
     platforms=TPU,
@@ -145,7 +148,9 @@ JOINED_REDUCTIONS = Behaviour(
     evidence="Attention, softmax and layer norms compiled alone, v5e, libtpu of jax 0.10.2: scores and the largest of "
     "each row are results of one fusion, in bf16 and f32, for 196 to 2,048 keys; of 1,024 masked keys in bf16 with a "
     "softmax in f32 the exponentials and their sums are, and of 2,048 they are not. A softmax of f32[4,16,1024,1024] "
-    "is one fusion, one of f32[4096,4096] three. Sums of x and of x² over 512 x 32,768 take 303,760 cycles together, "
+    "is one fusion of 2,104,200 cycles, masked 1,453,900, one of f32[4096,4096] three; its derivative takes 2,102,900, "
+    "1,871,300 and 1,872,000 cycles, and the logarithm of a sum of exponentials of f32[16384,1024] 505,400 and "
+    "304,500. Sums of x and of x² over 512 x 32,768 take 303,760 cycles together, "
     "and the sum of x² alone 302,992.",
     tests=("test_calibration.py::test_reductions_run_with_what_makes_what_they_read",),
     where=("price.kernels._joined",),
@@ -247,6 +252,30 @@ WHEN_READY = structural(
     where=("price.kernels._run_when_ready",),
 )
 
+IN_EACH_BATCH = structural(
+    "what batches of products alone need is computed in each of them",
+    "The derivative of a softmax, which the products with queries and with keys read, is not stored, whatever is kept "
+    "for it.",
+    ops=("dot", "dot_general"),
+    evidence="Derivatives of attention compiled alone, v5e, libtpu of jax 0.10.2, bf16 and f32, 128 to 2,048 keys: two "
+    "products of 1,457,700 and 1,486,200 cycles for bf16[8,16,1024,1024], each reading the scores and their gradient, "
+    "and no kernel between.",
+    tests=("test_calibration.py::test_batches_of_products_compute_what_they_share",),
+    where=("price.kernels._for_batches",),
+)
+
+CUT_BY_MOVES = structural(
+    "what follows a contraction waits until its partial sums are added up",
+    "Where the result of a contraction is moved between devices, what would run inside it is a kernel of its own, "
+    "which reads what was moved.",
+    ops=("convolution", "dot", "dot_general", "ragged_dot"),
+    evidence="DiT-XL/2 by fsdp and Megatron, v5e 4x4, libtpu of jax 0.10.2: the residual sum of a feed-forward layer "
+    "is multiply_add_fusion(…, all-reduce.54, …) of 1,702,488 cycles; the gate, the residual sum and the mean of a "
+    "layer norm run inside the product where its result is not split.",
+    tests=("test_calibration.py::test_what_waits_for_partial_sums_is_a_kernel_of_its_own",),
+    where=("price.class_prices._kernel_work",),
+)
+
 COPIED_SLICES = Behaviour(
     name="slices of what a loop carries are copied out first",
     what="A slice of so many or more dimensions that a loop takes of what it carries is a copy before anything is "
@@ -257,7 +286,8 @@ COPIED_SLICES = Behaviour(
     platforms=TPU,
     ops=("dynamic_slice",),
     evidence="A decoding step with a cache, libtpu of jax 0.10.2: copies of 286 bytes a cycle on v5e, 287 on each core "
-    "of v5p. Matrices, of two dimensions, are read where they lie.",
+    "of v5p. Matrices, of two dimensions, are read where they lie. DeepSeek-V3 by data parallelism: convert.423 "
+    "bf16[2,256,1024,256] before the loop, 4,588,700 cycles.",
     tests=("test_memory.py::test_slices_of_three_dimensions_are_copied_out_on_a_tpu",),
     where=("price.kernels.is_copied_slice",),
 )
@@ -310,6 +340,8 @@ RECORDS = (
     WIDENED,
     NO_WAITING,
     WHEN_READY,
+    IN_EACH_BATCH,
+    CUT_BY_MOVES,
     COPIED_SLICES,
     EARLY_RESULTS,
 )

@@ -16,8 +16,8 @@ from shardwright.errors import DeviceError
 PLATFORMS = ("cpu", "gpu", "tpu")
 
 MAY_BE_ZERO = frozenset(
-    {"entry_slots", "read_slots", "pack_slots", "alone_slots", "held_rows", "product_slots", "sharpness"}
-    | {"prefetched_bytes", "cheap_slots", "expensive_slots", "reduce_slots"}
+    {"entry_slots", "read_slots", "pack_slots", "alone_slots", "held_rows", "operand_slots", "prefetched_slots"}
+    | {"sharpness", "prefetched_bytes", "cheap_slots", "expensive_slots", "reduce_slots"}
 )
 """Costs of kernels that a device may have none of."""
 
@@ -82,12 +82,14 @@ class KernelCosts:
         relayout_slots: The same of a copy to another layout (222 on v5e, 287 on v5p).
         small_tile_slots: The same of a copy into tiles of 2 or 4 rows (84 on v5e, 106 on v5p).
         entry_slots: For each entry that a kernel goes through, whatever it does with it: of a product those of its
-            result, of a reduction what it reads, of others what they give.
+            result, of a reduction what it reads, of others what they give, each of the results that they store.
         read_slots: For each byte that a kernel reads, other than a product's operands.
         pack_slots: For each byte that a kernel writes of a type of fewer than four bytes.
         alone_slots: For each entry of an op that is a kernel by itself, which the compiler tiles worse than a fusion.
         held_rows: Holding another block of an operand in a matrix unit takes as long as so many rows go through it.
-        product_slots: For each product of a batch of them, beyond its entries.
+        operand_slots: For each byte that a batch of products reads of its operands: each of the products is too small
+            for reading to run beside writing.
+        prefetched_slots: The same of operands that were brought into fast memory beforehand.
         sharpness: How well the matrix unit, the vector unit and the memory work at the same time: the kernel of a
             product takes the norm of that exponent of the three. 1 would be one after the other, and 0 stands for no
             exponent: the longest alone counts.
@@ -112,7 +114,8 @@ class KernelCosts:
     pack_slots: float = 0.0
     alone_slots: float = 0.0
     held_rows: float = 0.0
-    product_slots: float = 0.0
+    operand_slots: float = 0.0
+    prefetched_slots: float = 0.0
     sharpness: float = 0.0
     prefetched_bytes: float = 0.0
 

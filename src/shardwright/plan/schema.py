@@ -179,7 +179,8 @@ LATER = ("host_bytes_per_second", "host_memory_bytes", "on_chip_bytes", "kernel_
 """Figures of a device that files of earlier releases do not have."""
 _COST, _COST_OR_0 = number(1e-12, 1e12), number(1e-12, 1e12, or_zero=True)
 LATER_COSTS = (
-    *("entry_slots", "read_slots", "pack_slots", "alone_slots", "held_rows", "product_slots", "sharpness"),
+    *("entry_slots", "read_slots", "pack_slots", "alone_slots", "held_rows", "operand_slots"),
+    *("prefetched_slots", "sharpness"),
     "prefetched_bytes",
 )
 """Costs of kernels that files of earlier releases do not have."""

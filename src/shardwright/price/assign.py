@@ -287,7 +287,8 @@ class _Moves:
             whole[column] *= size / self.mesh.ways(held)
             part[column] *= size / self.mesh.ways(held or wanted)
         local = local_bytes(ways.sizes[t], have, self.mesh)
-        return self.prices.loop_seconds(local, way.work_seconds, whole, part)
+        operands = sum([local_bytes(ways.sizes[o], lies, self.mesh) for o, lies in enumerate(way.operands)])
+        return self.prices.loop_seconds(local, way.work_seconds, operands, whole, part)
 
     def around(self, ways: Ways, way: Way, around: _Around) -> Iterator[tuple[tuple[Move, ...], float]]:
         """The moves of each operand, then of each result, and their seconds."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from shardwright.compiler.fusing import COPIED_SLICES
 from shardwright.devices import Device
 from shardwright.ir.kinds import CONSTRAINT, CONTRACTIONS, MANUAL
 from shardwright.ir.memory import moved_to, moves_between
@@ -121,10 +122,10 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
     program, view = partitioned.program, model.view(partitioned.state.lists)
     found: dict[tuple[str, Source, str, str], list[float]] = defaultdict(lambda: [0, 0.0])
     for k, kernel in enumerate(model.classes.kernel_classes.keys):
-        work = model.kernels.of(k, view).work
-        if not any(work):
+        kernel_work = model.kernels.of(k, view)
+        work, seconds = kernel_work.work, kernel_work.seconds(model.device)
+        if not seconds:
             continue
-        seconds = kernel_seconds(work, model.device)
         bound = _bound(work, model.device)
         for root in model.classes.kernel_classes.members[k]:
             ops = [o for o in model.classes.ops_of_kernel[root] if program.ops[o].kind != CONSTRAINT] or [root]
@@ -140,6 +141,13 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
             entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
             entry[0] += 2
             entry[1] += seconds
+    for buffer in model.units.converted if model.device.compiler[COPIED_SLICES] else ():
+        value_class = model.classes.of_value[buffer.value]
+        sharding = model.tensors.sharding(value_class, view)
+        seconds = model.units.converted_seconds(value_class, buffer.form, sharding)
+        entry = found["convert", program.source_of(buffer.value), "vector", str(program.values[buffer.value])]
+        entry[0] += 1
+        entry[1] += seconds
     for laid in model.units.laid:
         seconds, times = model.units.laid_work(laid, view).seconds, int(program.repeats[laid.op])
         if seconds:

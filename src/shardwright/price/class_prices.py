@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from shardwright._memo import Memo, Numbers
 from shardwright.devices import Device, KernelCosts
-from shardwright.ir.kinds import CONTRACTIONS, MOVES_DATA, PRODUCTS
+from shardwright.ir.kinds import CONTRACTIONS, MOVES_DATA, PRODUCTS, REDUCING
 from shardwright.ir.move_terms import MoveTerms
 from shardwright.ir.program import bits_of
 from shardwright.price.assign import Assigner, Assignment, OpProblem
@@ -26,6 +26,7 @@ from shardwright.price.compute import (
     depthwise_slots,
     entries,
     function_work,
+    kernel_seconds,
     kernel_work,
     matrix_seconds,
     product_work,
@@ -183,7 +184,7 @@ class OpWork(NamedTuple):
     """What an op asks of the units of a device: see ``compute``.
 
     ``entries`` are those that a kernel goes through for it, padding included, and ``packed_bytes`` what it writes of
-    narrow types.
+    narrow types. ``batched``: it is a batch of products.
     """
 
     matrix_seconds: float
@@ -192,6 +193,7 @@ class OpWork(NamedTuple):
     writes: float
     entries: float = 0.0
     packed_bytes: float = 0.0
+    batched: bool = False
 
 
 WorkBySplit = dict[tuple[int, tuple[int, ...], tuple[str, ...]], OpWork]
@@ -363,8 +365,9 @@ class OpPrices:
         reads, writes = traffic(op, sizes_in, sizes_out)
         bits_in, bits_out = ([bits_of(self.classes.values.keys[v].dtype) for v in of] for of in (c.operands, c.results))
         most, slots = _entries(sizes_out, bits_out), vector_ops(op, *elements, self.device.kernel_costs)
+        batched = False
         if op.kind in PRODUCTS and op.flops:
-            most, slots = product_work(op, a.factors, self.mesh, self.device.tile, self.device.kernel_costs)
+            most, batched = product_work(op, a.factors, self.mesh, self.device.tile)
         alone = depthwise_slots(op, a.factors, self.mesh, self.device)
         products = op.flops and not alone
         return OpWork(
@@ -374,6 +377,7 @@ class OpPrices:
             writes,
             entries(op, _entries(sizes_in, bits_in), most),
             writes if bits_out and max(bits_out) < _WORD_BITS else 0.0,
+            batched,
         )
 
     def _unmoved_bytes(self, op_class: int, assignment: Assignment) -> float:
@@ -409,11 +413,15 @@ def _assign(
     return assigner.assign(classes.op(op_class), problem, shapes)
 
 
+_NO_WORK = Work()
+
+
 class KernelWork(NamedTuple):
     """What a kernel asks of each unit of the device, once; seconds and memory of moving its results.
 
     ``looped_seconds`` of the moves run beside the kernel's own products, which are loops that scatter their sums, and
-    ``copy_seconds`` are those of copies that bring what was moved into place.
+    ``copy_seconds`` are those of copies that bring what was moved into place. ``rest`` is the work of what has to wait
+    for a result in it to be moved, and so is a kernel of its own.
     """
 
     work: Work
@@ -421,40 +429,62 @@ class KernelWork(NamedTuple):
     unmoved_bytes: float
     looped_seconds: float = 0.0
     copy_seconds: float = 0.0
+    rest: Work = _NO_WORK
+
+    def seconds(self, device: Device) -> float:
+        """What the device computes for, copies included."""
+        return self.copy_seconds + sum([kernel_seconds(work, device) for work in (self.work, self.rest) if any(work)])
 
 
 class _KernelOp(NamedTuple):
     """An op of a kernel: its class, its stored operands, whether it stores its result and copies for that.
 
-    ``computes`` is false for an op that only moves entries, makes them, or converts them.
+    ``computes`` is 0 for an op that only moves entries, makes them, or converts them, and 2 for one that gives several
+    results. ``finds_rows``: it finds the largest entry of each row. ``summed``: its partial sums are added to others'
+    before they are moved.
     """
 
     op_class: int
     operands: tuple[tuple[int, int], ...]
     stores: bool
     copies: bool
-    computes: bool
+    computes: int
     converts: bool
     contracts: bool
+    reduces: bool
+    finds_rows: bool
     again: bool
+    summed: bool
 
 
 class _KernelOps(NamedTuple):
     """The ops of a kernel, in order; ``product`` is the number of its last contraction, or -1.
 
-    ``alone``: it is one op, or a sum in a wider type that the compiler makes one op of.
+    ``alone``: it is one op, or a sum in a wider type that the compiler makes one op of. ``twice`` are the stored values
+    that it reads once more when it has found the largest of each row. ``cuts`` are contractions that others follow.
     """
 
     ops: tuple[_KernelOp, ...]
     product: int
     alone: bool
+    twice: frozenset[int] = frozenset()
+    cuts: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, ops: Sequence[_KernelOp]) -> _KernelOps:
         product = max((k for k, op in enumerate(ops) if op.contracts), default=-1)
         computing, converting = sum(op.computes for op in ops), sum(op.converts for op in ops)
-        one = (computing == 1 and (not converting or ops[-1].converts)) or (computing, converting) == (0, 1)
-        return cls(tuple(ops), product, product < 0 and one)
+        last = ops[-1] if ops else None
+        either = last is not None and (last.converts or last.finds_rows)
+        one = (computing == 1 and (not converting or either)) or (computing, converting) == (0, 1)
+        one = one and not any(op.again for op in ops)
+        rows = {n for op in ops if op.finds_rows for _, n in op.operands}
+        later = {n for op in ops if not op.reduces for _, n in op.operands}
+        working = max((k for k, op in enumerate(ops) if op.computes), default=-1)
+        cuts = [
+            k for k, op in enumerate(ops) if op.contracts and not (op.stores or op.again or op.summed) and k < working
+        ]
+        return cls(tuple(ops), product, product < 0 and one, frozenset(rows & later), tuple(cuts))
 
 
 class KernelWorks:
@@ -490,9 +520,14 @@ def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
             stored = tuple([(a, n) for a, n in enumerate(operands) if n >= 0 and n not in made])
             contracts = op.kind in CONTRACTIONS and op.flops > 0
             copies, converts = op.kind == "dynamic_slice", op.kind == "convert"
-            computes = op.kind not in MOVES_DATA and not converts
+            computes = int(op.kind not in MOVES_DATA and not converts)
+            summed = classes.ops.keys[o].terms.addends > 1
             stores, again = max(results, default=-1) >= 0, k < kernel.again
-            found.append(_KernelOp(o, stored, stores, copies, computes, converts, contracts, again))
+            reduces, largest = op.kind in REDUCING, op.attributes.get("reducer") == "maximum"
+            computes += len(op.results) > 1
+            found.append(
+                _KernelOp(o, stored, stores, copies, computes, converts, contracts, reduces, largest, again, summed)
+            )
     return found
 
 
@@ -502,19 +537,47 @@ def _beside_seconds(a: Assignment, work: OpWork) -> float:
 
 
 def _kernel_work(
-    kernel: _KernelOps, numbers: Sequence[int], costs: KernelCosts, shares: tuple[OpShare, ...]
+    kernel: _KernelOps, numbers: Sequence[int], costs: KernelCosts, distinct: tuple[OpShare, ...]
 ) -> KernelWork:
-    """The work of all ops of a kernel, each stored value read once; ``numbers`` tell which of the shares is an op's.
+    """The work of all ops of a kernel, of which ``numbers`` tell whose share is whose.
+
+    See ``compiler.fusing.CUT_BY_MOVES``.
+    """
+    shares = [distinct[number] for number in numbers]
+    count = len(kernel.ops)
+    cut = max([k for k in kernel.cuts if shares[k].comm_seconds], default=count)
+    if cut == count:
+        return _work_of_ops(kernel, costs, shares)
+    *before, last = kernel.ops[: cut + 1]
+    first = _work_of_ops(_KernelOps.of([*before, last._replace(stores=True)]), costs, shares[: cut + 1])
+    rest = shares[cut + 1 :]
+    moved = min(shares[cut].work.writes, max([size for share in rest for size in share.work.reads], default=0.0))
+    second = _work_of_ops(_KernelOps.of(kernel.ops[cut + 1 :]), costs, rest, moved)
+    return KernelWork(
+        first.work,
+        first.comm_seconds + second.comm_seconds,
+        first.unmoved_bytes + second.unmoved_bytes,
+        first.looped_seconds + second.looped_seconds,
+        first.copy_seconds + second.copy_seconds,
+        second.work,
+    )
+
+
+def _work_of_ops(
+    kernel: _KernelOps, costs: KernelCosts, shares: Sequence[OpShare], moved_bytes: float = 0.0
+) -> KernelWork:
+    """The work of all ops of a kernel, each stored value read once, and ``moved_bytes`` of what was moved for it.
 
     What a product's operands are computed from is read as they are; from the product on, reading takes the vector unit.
     """
-    matrix = vector = written = packed = comm = unmoved = entries = looped = copies = 0.0
+    matrix = vector = written = packed = comm = unmoved = entries = stored = looped = copies = 0.0
+    batched = False
     operands: dict[int, float] = {}
     read: dict[int, float] = {}
-    for k, (op, number) in enumerate(zip(kernel.ops, numbers, strict=True)):
-        share = shares[number]
+    for k, (op, share) in enumerate(zip(kernel.ops, shares, strict=True)):
         work = share.work
-        vector += work.vector_ops
+        if k >= kernel.product:  # what is computed on the way to a product's operands costs next to nothing
+            vector += work.vector_ops
         if not op.again:
             matrix += work.matrix_seconds
             comm += share.comm_seconds
@@ -527,15 +590,23 @@ def _kernel_work(
                 reads[value] = work.reads[o]
         if work.entries > entries and (kernel.product < 0 or op.contracts):
             entries = work.entries
+        batched = batched or work.batched
         if op.stores:
+            if not op.reduces:
+                stored += work.entries
             written += work.writes
             packed += work.packed_bytes
             if op.copies:
                 vector += 2 * costs.slice_slots * work.writes
-    beside = sum([size for number, size in read.items() if number not in operands])
+    beside = moved_bytes + sum([size for number, size in read.items() if number not in operands])
+    beside += sum([read.get(number, 0.0) for number in kernel.twice])
+    fetched = sum([size for size in operands.values() if size > costs.prefetched_bytes])
     vector += costs.read_slots * beside + costs.pack_slots * packed
+    if batched:
+        vector += costs.operand_slots * fetched + costs.prefetched_slots * (sum(operands.values()) - fetched)
+    entries = max(entries, stored)
     vector += (costs.entry_slots + costs.alone_slots if kernel.alone else costs.entry_slots) * entries
-    read_bytes = beside + sum([size for size in operands.values() if size > costs.prefetched_bytes])
+    read_bytes = beside + fetched
     return KernelWork(Work(matrix, vector, read_bytes + written), comm, unmoved, looped, copies)
 
 

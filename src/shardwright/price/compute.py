@@ -6,8 +6,11 @@ a kernel takes is in ``device.kernel_costs``. In symbols, for a kernel that goes
 writes P bytes of narrow types, with N vector instructions of its ops' own:
 
     vector = entry_slots E + read_slots R + pack_slots P + N
+             + operand_slots O + prefetched_slots F                                          for a batch of products
     seconds = launch + max(vector, memory)                                                         without a product
     seconds = launch + (matrix^s + vector^s + memory^s)^(1/s),  R without the product's operands      with a product
+
+where O and F are the bytes of operands that are read from memory, and from fast memory.
 
 That is how the TPU compiler counts: entry by entry, tile by tile, what is computed on the way costing next to nothing.
 """
@@ -192,10 +195,8 @@ def efficiency(rows: int, columns: int, depth: int, unit: int, streamed_rows: in
     return part(depth, unit) * max(as_rows, as_columns)
 
 
-def product_work(
-    op: Op, factors: Sequence[int], mesh: MeshShape, tile: tuple[int, int] | None, costs: KernelCosts
-) -> tuple[float, float]:
-    """The entries of a product's result on one device, and slots for each product where it is a batch of them.
+def product_work(op: Op, factors: Sequence[int], mesh: MeshShape, tile: tuple[int, int] | None) -> tuple[float, bool]:
+    """The entries of a product's result on one device, and whether it is a batch of products of matrices.
 
     Rows and columns are padded to tiles, either of them minor.
     """
@@ -207,10 +208,10 @@ def product_work(
     rows, columns, _ = (math.prod([size[f] for f in found]) for found in contraction_factors(op.rule))
     total = math.prod([size[f] for dim in op.rule.results[0] for f in dim])
     if tile is None or not total:
-        return float(total), 0.0
+        return float(total), False
     both = (padded(a, tile[0]) * padded(b, tile[1]) for a, b in ((rows, columns), (columns, rows)))
     batch = total / (rows * columns)
-    return batch * min(both), costs.product_slots * batch if batch > 1 else 0.0
+    return batch * min(both), batch > 1 and min(rows, columns) >= tile[0]
 
 
 def depthwise_slots(op: Op, factors: Sequence[int], mesh: MeshShape, device: Device) -> float:

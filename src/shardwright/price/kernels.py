@@ -27,7 +27,8 @@ from shardwright.compiler.fusing import (
 from shardwright.compiler.storing import IN_BOTH_TYPES
 from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
-from shardwright.ir.program import Op, Program, is_elementwise
+from shardwright.ir.program import Op, Program, bits_of, is_elementwise
+from shardwright.price.ways import is_batched
 
 _REPEATED = 8
 """A value that repeats another at least so often is made of it where it is needed."""
@@ -73,6 +74,7 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     long: set[int] = set()  # values that too many ops would have to be computed again for
     costly: set[int] = set()  # values on the way to which something expensive is computed
     nothing: frozenset[int] = frozenset()
+    into_products = compiler[OPERANDS_INSIDE]
     for o, op in enumerate(program.ops):
         for v in op.results:
             stored[v] = must[v] or v in ends or len(op.results) != 1
@@ -87,8 +89,9 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
                 stored[v] = True
                 continue
             lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
-            inner = dear and _inside_products(program, v, read, compiler[INSIDE_PRODUCTS])
-            if shared and not inner and _cheaper_kept(program, v, lost, dear, again):
+            again_inside = dear and _inside_products(program, v, read, compiler[INSIDE_PRODUCTS])
+            again_inside = again_inside or (into_products and _for_batches(program, v))
+            if shared and not again_inside and _cheaper_kept(program, v, lost, dear, again):
                 stored[v] = True
                 continue
             leaves[v] = read
@@ -129,20 +132,22 @@ class _Group:
     """Kernels that run as one: the position from which it needs all that it does not make, and what it makes.
 
     ``rows`` is whether it has found the largest entry of each row of what it goes through, so that it can go through
-    the rows again while it has them.
+    the rows again while it has them. ``read`` is what it reads that is as large.
     """
 
     root: int
     since: int
     made: set[int]
     rows: bool = False
+    read: set[int] = field(default_factory=set)
 
 
 def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softmax: Softmax) -> dict[int, int]:
     """Kernels without a product that are run in the one that makes what they read, or with one that reads the same.
 
     Of what a kernel reads, what is as large as what it goes through counts. A reduction joins if all else that it needs
-    was there before the other kernel; where that has the largest entry of each row, the rest of a softmax does as well.
+    was there before the other kernel; where that has the largest entry of each row, the rest of a softmax does as well,
+    but nothing that reads another value as large.
     """
     leaves = _leaves(program, stored)
     ops_of: dict[int, list[int]] = {}
@@ -163,45 +168,111 @@ def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softm
         read = frozenset().union(*(leaves[a] for each in ops for a in each.operands)) - made
         size = max([_size(program, v) for v in (*op.results, *(op.operands if op.kind == "reduce" else ()))])
         large = sorted(v for v in read if _size(program, v) == size > 1)
-        for v in large:
-            maker = program.values[v].op
-            host = root[maker] if maker >= 0 else -1
-            group = groups.get(joined.get(host, host)) or groups.get(reader.get(v, -1))
-            if group is None or program.ops[group.root].region != op.region:
+        for group in _candidates(program, root, large, groups, joined, reader):
+            if program.ops[group.root].region != op.region:
                 continue
-            others = [a for a in read - {v} if a not in group.made]
+            others = [a for a in read if a not in group.made and a not in group.read]
             waits = any(_size(program, a) > 1 and _ready(program, root, a) >= group.since for a in others)
             rows_needed = any(a in group.made and _size(program, a) < size for a in read)
-            if waits or (rows_needed and not group.rows):
+            beside = any(a not in group.made and a not in group.read for a in large)
+            host = [program.ops[o] for o in ops_of[group.root]]
+            if (
+                waits
+                or (rows_needed and (beside or not group.rows))
+                or _is_long_softmax(program, stored, op, host, softmax)
+            ):
                 continue
             group.made |= made
-            host_ops = [*(program.ops[o] for o in ops_of[group.root]), *ops]
-            group.rows = group.rows or _finds_rows(program, op, host_ops, softmax)
+            group.read.update(large)
+            group.rows = group.rows or _finds_rows(program, op, [*host, *ops], softmax)
             joined[r] = group.root
             break
-        if r not in joined and large:
-            groups[r] = _Group(r, r, made)
+        if r not in joined and large and not _is_narrow_maximum(ops):
+            groups[r] = _Group(r, r, made, read=set(large))
             groups[r].rows = _finds_rows(program, op, ops, softmax)
             for v in large:
                 reader.setdefault(v, r)
-    return joined
+    return _with_large_results(program, ops_of, joined)
+
+
+def _candidates(
+    program: Program,
+    root: Sequence[int],
+    values: Sequence[int],
+    groups: Mapping[int, _Group],
+    joined: Mapping[int, int],
+    reader: Mapping[int, int],
+) -> Iterator[_Group]:
+    """The kernels that make values, or that reduce them first."""
+    for v in values:
+        maker = program.values[v].op
+        host = root[maker] if maker >= 0 else -1
+        for number in dict.fromkeys((joined.get(host, host), reader.get(v, -1))):
+            if number in groups:
+                yield groups[number]
+
+
+def _with_large_results(
+    program: Program, ops_of: Mapping[int, Sequence[int]], joined: dict[int, int]
+) -> dict[int, int]:
+    """Without sums of exponentials that nothing else needs: they are no part of a softmax, which gives rows again."""
+    found = {}
+    for r, host in joined.items():
+        own = set(ops_of[r])
+        made = [program.ops[o].results[0] for o in own if program.ops[o].kind == "exponential"]
+        adds_up = program.ops[r].attributes.get("reducer") == "add" and _finds_largest(program, host)
+        if not (adds_up and made and all(own.issuperset(program.users[v]) for v in made)):
+            found[r] = host
+    return found
+
+
+def _finds_largest(program: Program, o: int) -> bool:
+    return program.ops[o].attributes.get("reducer") == "maximum"
+
+
+def _is_narrow_maximum(ops: Sequence[Op]) -> bool:
+    """Whether a kernel finds the largest entries of something that it converts: the compiler looks before it converts.
+
+    It does so in a kernel of its own.
+    """
+    *before, last = ops
+    kinds = {op.kind for op in before if op.operands}
+    return last.attributes.get("reducer") == "maximum" and "convert" in kinds and kinds <= {"convert", *VIEWS}
 
 
 def _finds_rows(program: Program, op: Op, host: Sequence[Op], softmax: Softmax) -> bool:
-    """Whether a reduction finds the largest entries of rows that are short enough to be gone through again.
+    """Whether a reduction finds the largest entries of rows, or adds up exponentials, that can be gone through again.
 
     Where a product is among the ops of the ``host`` that makes the rows, only if it gives a narrower type than what is
     reduced, and they are masked.
     """
-    if op.kind != "reduce" or op.attributes.get("reducer") != "maximum":
+    if op.kind != "reduce":
+        return False
+    exponentials = op.attributes.get("reducer") == "add" and any(each.kind == "exponential" for each in host)
+    if not exponentials and op.attributes.get("reducer") != "maximum":
         return False
     rows = op.operands[0]
     row = _size(program, rows) // max(_size(program, op.results[0]), 1)
     products = [each.results[0] for each in host if each.kind in CONTRACTIONS and each.flops]
     if not products:
         return row <= softmax.longest_row
-    narrow = program.values[products[-1]].bytes < program.values[rows].bytes
-    return narrow and row <= softmax.longest_product_row and any(each.kind == "select" for each in host)
+    wide = program.values[rows].bytes
+    masked = any(each.kind == "select" and program.values[each.results[0]].bytes == wide for each in host)
+    return masked and program.values[products[-1]].bytes < wide and row <= softmax.longest_product_row
+
+
+def _is_long_softmax(program: Program, stored: Sequence[bool], op: Op, host: Sequence[Op], softmax: Softmax) -> bool:
+    """Whether an op finds the largest entries of rows that are too long for the product that makes them.
+
+    That is so if the product's operands are of a narrower type than the rows, and a softmax of them is one kernel.
+    """
+    products = [each for each in host if each.kind in CONTRACTIONS and each.flops]
+    if not products or op.attributes.get("reducer") != "maximum" or not stored[op.operands[0]]:
+        return False
+    rows, given = program.values[op.operands[0]], program.values[products[-1].operands[0]]
+    row = _size(program, op.operands[0]) // max(_size(program, op.results[0]), 1)
+    one_kernel = softmax.longest_product_row < row <= softmax.longest_row
+    return one_kernel and bits_of(given.dtype) < bits_of(rows.dtype)
 
 
 def _size(program: Program, v: int) -> int:
@@ -441,6 +512,18 @@ def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool, aga
     if dear:
         return sum(program.values[a].bytes for a in lost) > again.expensive * size
     return sum(program.values[a].bytes for a in lost if a not in program.argument_of) > again.cheap * size
+
+
+def _for_batches(program: Program, v: int) -> bool:
+    """Whether nothing but batches of products needs a value, each of which computes it inside."""
+    for u in program.users[v]:
+        op = program.ops[u]
+        if op.kind in VIEWS or op.kind in ("transpose", "convert"):
+            if not _for_batches(program, op.results[0]):
+                return False
+        elif op.kind not in PRODUCTS or not op.flops or not is_batched(op.rule):
+            return False
+    return bool(program.users[v])
 
 
 def _epilogues(

@@ -92,17 +92,23 @@ class DevicePrices:
         return matrix_seconds >= self._compiler[LOOPED_PRODUCTS].least_part * scatter_seconds
 
     def loop_seconds(
-        self, local_bytes: float, work_seconds: float, whole: Sequence[float], part: Sequence[float]
+        self,
+        local_bytes: float,
+        work_seconds: float,
+        operand_bytes: float,
+        whole: Sequence[float],
+        part: Sequence[float],
     ) -> tuple[float, float]:
         """What making a product a loop that scatters its sums, of so many bytes on each device, takes more.
 
-        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without.
-        ``whole`` are rows and columns of its result on a device, ``part`` those of what one turn makes: where they are
-        fewer than the matrix unit has, the rest of it is idle.
+        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without, of
+        which it reads ``operand_bytes``. ``whole`` are rows and columns of its result on a device, ``part`` those of
+        what one turn makes: where they are fewer than the matrix unit has, the rest of it is idle.
         """
         unit, passes = self.device.matrix_unit, self._compiler[LOOPED_PRODUCTS].passes
         slower = math.prod(max(unit / b, 1) / max(unit / a, 1) for a, b in zip(whole, part, strict=True))
-        return (slower - 1) * work_seconds, passes * local_bytes / self.device.memory_bytes_per_second
+        matrix_seconds = work_seconds - (operand_bytes + local_bytes) / self.device.memory_bytes_per_second
+        return (slower - 1) * max(matrix_seconds, 0.0), passes * local_bytes / self.device.memory_bytes_per_second
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device, each tensor read or written once."""

@@ -25,7 +25,7 @@ from shardwright._memo import Numbers
 from shardwright.compiler import Compiler
 from shardwright.compiler.fusing import READ_AGAIN
 from shardwright.ir.given import Given, local
-from shardwright.ir.kinds import MANUAL
+from shardwright.ir.kinds import CONTRACTIONS, MANUAL
 from shardwright.ir.move_terms import Addition, MoveTerms, summed
 from shardwright.ir.program import Op, Program
 from shardwright.price.buffers import Buffers, Form, find_buffers
@@ -225,11 +225,17 @@ class Classes:
         repeats, stored = self.program.repeats.tolist(), list(self.kernels.stored)
         if self.reads_again:
             stored = [kept and not spread for kept, spread in zip(stored, spread_values(self.program), strict=True)]
+        hosts = set(self.kernels.joined.values())
         for root, ops in self.ops_of_kernel.items():
             numbers: dict[int, int] = {}
+            inside = self._used_inside(ops) if root in hosts else frozenset[int]()
 
-            def number(values: tuple[int, ...], numbers: dict[int, int] = numbers) -> tuple[int, ...]:
-                return tuple([numbers.setdefault(v, len(numbers)) if stored[v] else -1 for v in values])
+            def number(
+                values: tuple[int, ...], numbers: dict[int, int] = numbers, inside: frozenset[int] = inside
+            ) -> tuple[int, ...]:
+                return tuple(
+                    [numbers.setdefault(v, len(numbers)) if stored[v] and v not in inside else -1 for v in values]
+                )
 
             again = read_again(self.program, self.kernels, ops) if self.reads_again else []
             found = [self.program.ops[o] for o in (*again, *ops)]
@@ -242,6 +248,14 @@ class Classes:
             )
             table.add(key, root)
         return table
+
+    def _used_inside(self, ops: Sequence[int]) -> frozenset[int]:
+        """What ops that run as one kernel make for each other alone, other than by a contraction."""
+        program, own = self.program, set(ops)
+        made = [v for o in ops if program.ops[o].kind not in CONTRACTIONS for v in program.ops[o].results]
+        return frozenset(
+            v for v in made if v not in program.returned and program.users[v] and own.issuperset(program.users[v])
+        )
 
     @cached_property
     def use_classes(self) -> Table[UseClass]:

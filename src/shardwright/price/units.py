@@ -13,23 +13,25 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwright._memo import Memo, Numbers
+from shardwright.compiler.fusing import COPIED_SLICES
 from shardwright.compiler.overlapping import LOOPED_BESIDE, STARTED_EARLY
 from shardwright.compiler.storing import LATE_SUMS
 from shardwright.ir.kinds import CONTRACTIONS, SAME_ENTRIES
 from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.ir.move_terms import summed
+from shardwright.ir.program import bits_of
 from shardwright.price.added import reduced_together
-from shardwright.price.buffers import AS_IT_LIES, Form
+from shardwright.price.buffers import AS_IT_LIES, Buffer, Form
 from shardwright.price.class_prices import KernelWork, KernelWorks, OpPrice, OpPrices, Seen, Tensors, View
 from shardwright.price.collectives import Move, reshard
-from shardwright.price.compute import kernel_seconds, relayout_seconds
+from shardwright.price.compute import Work, kernel_seconds, relayout_seconds
 from shardwright.price.gathered import Laid, LaidWork, laid_work
 from shardwright.price.layout import stored_bytes
 from shardwright.price.overlap import Lane, Overlap, picoseconds
@@ -279,14 +281,38 @@ class Units:
     # Buffers.
 
     def _buffer(self, value_class: int, form: Form, column: Counts) -> Unit:
-        """The memory of the buffers of a class."""
+        """The memory of the buffers of a class, and the seconds of those that are converted copies."""
         tensors, on_host = self.tensors, self.classes.values.keys[value_class].on_host
+        made = self._converted.get((value_class, form), 0)
 
         def part(number: int) -> Part:
-            size = int(tensors.held_bytes(value_class, tensors.shardings[number], form))
-            return Part(on_host=((column, size),)) if on_host else Part(held=((column, size),))
+            sharding = tensors.shardings[number]
+            size = int(tensors.held_bytes(value_class, sharding, form))
+            if on_host:
+                return Part(on_host=((column, size),))
+            compute = made * self.converted_seconds(value_class, form, sharding) if made else 0.0
+            return Part(compute, held=((column, size),))
 
         return Unit(partial(tensors.number, value_class), Memo(part))
+
+    @cached_property
+    def _converted(self) -> dict[tuple[int, Form], int]:
+        """How many stacks of a class are converted before a loop: see ``compiler.fusing.COPIED_SLICES``."""
+        copied = self.on.device.compiler[COPIED_SLICES]
+        found = [(self.classes.of_value[b.value], b.form) for b in self.converted] if copied else []
+        return {key: found.count(key) for key in found}
+
+    @cached_property
+    def converted(self) -> tuple[Buffer, ...]:
+        """The copies of stacks in a narrower type."""
+        return tuple([b for b in self.classes.buffers.temporary if b.form.scale < 1.0])
+
+    def converted_seconds(self, value_class: int, form: Form, sharding: Sharding) -> float:
+        """Of converting a device's part of a stack, an op that the compiler runs by itself."""
+        device, size = self.on.device, self.tensors.bytes_in(value_class, sharding)
+        entries, costs = 8 * size / bits_of(self.classes.values.keys[value_class].dtype), device.kernel_costs
+        slots = (costs.entry_slots + costs.alone_slots) * entries + costs.read_slots * size
+        return kernel_seconds(Work(0.0, slots + costs.pack_slots * size * form.scale, size * (1 + form.scale)), device)
 
     # Values that are laid out anew.
 
@@ -365,7 +391,7 @@ class Units:
         column = self.overlap.of_kernels(members) if self.overlap is not None else None
 
         def part(found: KernelWork) -> Part:
-            compute = (kernel_seconds(found.work, device) if any(found.work) else 0.0) + found.copy_seconds
+            compute = found.seconds(device)
             held = ((here, int(found.unmoved_bytes)),) if found.unmoved_bytes else ()
             beside = transfers.beside(places, COMPUTE, compute)
             hidden = found.looped_seconds * count if self.looped else 0.0

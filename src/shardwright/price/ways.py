@@ -163,12 +163,18 @@ class Prices(Protocol):
         """Whether a product that takes so long is made a loop that scatters its sums, which takes so long."""
 
     def loop_seconds(
-        self, local_bytes: float, work_seconds: float, whole: Sequence[float], part: Sequence[float]
+        self,
+        local_bytes: float,
+        work_seconds: float,
+        operand_bytes: float,
+        whole: Sequence[float],
+        part: Sequence[float],
     ) -> tuple[float, float]:
         """What making a product a loop that scatters its sums, of so many bytes on each device, takes more.
 
-        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without.
-        ``whole`` are rows and columns of its result on a device, ``part`` those of what one turn makes.
+        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without, of
+        which it reads ``operand_bytes``. ``whole`` are rows and columns of its result on a device, ``part`` those of
+        what one turn makes.
         """
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
