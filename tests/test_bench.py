@@ -290,7 +290,7 @@ def test_the_table_of_a_case(found):
 
 `gpt` on `tpu:v5e:4x4`, mesh data 4 × model 4; 15.75 GiB a device; physical limit 100.0 ms (FLOPs).
 
-| contender | step, ms | × ours | communication, exposed | of the limit | GiB | fits | to decide, s | CPU s | what |
+| contender | step, ms | × ours | comm, exposed | of the limit | GiB | fits | to decide, s | CPU s | what |
 |---|---|---|---|---|---|---|---|---|---|
 | **shardwright** | 400.0 | 1.000 | 100.0 | 25% | 3.00 | yes | 5.00 | 4.00 | FSDP |
 | experts | 380.0 | 0.950 | 95.0 | 26% | 3.00 | yes |  |  | fsdp:data + fsdp:model |

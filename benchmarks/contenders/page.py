@@ -73,7 +73,7 @@ def made_on(found: Sequence[Match]) -> list[str]:
     ]
 
 
-_HEAD = "| contender | step, ms | × ours | communication, exposed | of the limit | GiB | fits | to decide, s | CPU s | what |"
+_HEAD = "| contender | step, ms | × ours | comm, exposed | of the limit | GiB | fits | to decide, s | CPU s | what |"
 
 
 def summary(found: Sequence[Match]) -> list[str]:

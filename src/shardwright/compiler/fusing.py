@@ -193,8 +193,12 @@ INSIDE_PRODUCTS = Behaviour(
     evidence=f"{_ATTENTION}: without a mask there are the scores and the derivative of the weights, both "
     "bf16[2,16,2048,2048], and the derivative of the scores is in the two products that read it; with the "
     "exponentials in f32 it is stored. DiT, 4x4: 3.20 GiB with data parallelism; the estimate is 3.21, and 3.67 with "
-    "it stored.",
-    tests=("test_memory.py::test_the_derivative_of_scores_is_computed_inside_products",),
+    "it stored. Derivatives of attention alone, bf16 and f32, 128 to 2,048 keys: two products of 1,457,700 and "
+    "1,486,200 cycles for bf16[8,16,1024,1024], each reading the scores and their gradient, and no kernel between.",
+    tests=(
+        "test_memory.py::test_the_derivative_of_scores_is_computed_inside_products",
+        "test_calibration.py::test_batches_of_products_compute_what_they_share",
+    ),
     where=("price.kernels._inside_products",),
 )
 
@@ -250,18 +254,6 @@ WHEN_READY = structural(
     "320 over 16: 8.16, 8.26 and 9.01.",
     tests=("test_memory.py::test_a_gradient_that_a_loop_stacks_is_computed_at_once",),
     where=("price.kernels._run_when_ready",),
-)
-
-IN_EACH_BATCH = structural(
-    "what batches of products alone need is computed in each of them",
-    "The derivative of a softmax, which the products with queries and with keys read, is not stored, whatever is kept "
-    "for it.",
-    ops=("dot", "dot_general"),
-    evidence="Derivatives of attention compiled alone, v5e, libtpu of jax 0.10.2, bf16 and f32, 128 to 2,048 keys: two "
-    "products of 1,457,700 and 1,486,200 cycles for bf16[8,16,1024,1024], each reading the scores and their gradient, "
-    "and no kernel between.",
-    tests=("test_calibration.py::test_batches_of_products_compute_what_they_share",),
-    where=("price.kernels._for_batches",),
 )
 
 CUT_BY_MOVES = structural(
@@ -340,7 +332,6 @@ RECORDS = (
     WIDENED,
     NO_WAITING,
     WHEN_READY,
-    IN_EACH_BATCH,
     CUT_BY_MOVES,
     COPIED_SLICES,
     EARLY_RESULTS,

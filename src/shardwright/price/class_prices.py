@@ -432,8 +432,8 @@ class KernelWork(NamedTuple):
     rest: Work = _NO_WORK
 
     def seconds(self, device: Device) -> float:
-        """What the device computes for, copies included."""
-        return self.copy_seconds + sum([kernel_seconds(work, device) for work in (self.work, self.rest) if any(work)])
+        """What the device computes for, without copies."""
+        return sum([kernel_seconds(work, device) for work in (self.work, self.rest) if any(work)])
 
 
 class _KernelOp(NamedTuple):

@@ -28,7 +28,6 @@ from shardwright.compiler.storing import IN_BOTH_TYPES
 from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, bits_of, is_elementwise
-from shardwright.price.ways import is_batched
 
 _REPEATED = 8
 """A value that repeats another at least so often is made of it where it is needed."""
@@ -74,7 +73,6 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     long: set[int] = set()  # values that too many ops would have to be computed again for
     costly: set[int] = set()  # values on the way to which something expensive is computed
     nothing: frozenset[int] = frozenset()
-    into_products = compiler[OPERANDS_INSIDE]
     for o, op in enumerate(program.ops):
         for v in op.results:
             stored[v] = must[v] or v in ends or len(op.results) != 1
@@ -89,9 +87,8 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
                 stored[v] = True
                 continue
             lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
-            again_inside = dear and _inside_products(program, v, read, compiler[INSIDE_PRODUCTS])
-            again_inside = again_inside or (into_products and _for_batches(program, v))
-            if shared and not again_inside and _cheaper_kept(program, v, lost, dear, again):
+            inside_products = dear and _inside_products(program, v, read, compiler[INSIDE_PRODUCTS])
+            if shared and not inside_products and _cheaper_kept(program, v, lost, dear, again):
                 stored[v] = True
                 continue
             leaves[v] = read
@@ -512,18 +509,6 @@ def _cheaper_kept(program: Program, v: int, lost: Sequence[int], dear: bool, aga
     if dear:
         return sum(program.values[a].bytes for a in lost) > again.expensive * size
     return sum(program.values[a].bytes for a in lost if a not in program.argument_of) > again.cheap * size
-
-
-def _for_batches(program: Program, v: int) -> bool:
-    """Whether nothing but batches of products needs a value, each of which computes it inside."""
-    for u in program.users[v]:
-        op = program.ops[u]
-        if op.kind in VIEWS or op.kind in ("transpose", "convert"):
-            if not _for_batches(program, op.results[0]):
-                return False
-        elif op.kind not in PRODUCTS or not op.flops or not is_batched(op.rule):
-            return False
-    return bool(program.users[v])
 
 
 def _epilogues(

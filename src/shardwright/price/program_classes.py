@@ -338,11 +338,13 @@ class Points(NamedTuple):
 
 
 def find_points(classes: Classes) -> Points:
-    """Where the memory of a program is looked at."""
+    """Where the memory of a program is looked at: at every kernel, and where what is run with it stores its own."""
     kinds, roots = [], []
     for k, members in enumerate(classes.kernel_classes.members):
         kinds += [k] * len(members)
         roots += members
+    joined = sorted(classes.kernels.joined)
+    kinds, roots = [*kinds, *[-1] * len(joined)], [*roots, *joined]
     if not roots:  # nothing runs, but arguments are held all the same
         kinds, roots = [-1], [-1]
     at = np.array([classes.kernels.at[root] if root >= 0 else 0 for root in roots], np.int64)

@@ -391,7 +391,7 @@ class Units:
         column = self.overlap.of_kernels(members) if self.overlap is not None else None
 
         def part(found: KernelWork) -> Part:
-            compute = found.seconds(device)
+            compute = found.seconds(device) + found.copy_seconds
             held = ((here, int(found.unmoved_bytes)),) if found.unmoved_bytes else ()
             beside = transfers.beside(places, COMPUTE, compute)
             hidden = found.looped_seconds * count if self.looped else 0.0
