@@ -10,6 +10,7 @@ from shardwright.ir.move_terms import narrowed_by, summed
 from shardwright.price import DevicePrices
 from shardwright.price.collectives import Move
 from shardwright.price.kept import stays_whole
+from shardwright.price.ways import Loop
 from shardwright.request import MeshShape
 from shardwright.space.decisions import paths_of
 
@@ -293,13 +294,29 @@ def test_tpus_round_the_operands_of_products_before_they_move_them():
 def test_scattering_partial_sums_takes_the_product_apart_on_tpus():
     # f32[8192,8192] from 16,384 rows on 16 devices: 0.70 ms become 2.3 (the compiler's cycles say 2.28).
     prices = DevicePrices.of(find_device("tpu-v5e"), MeshShape(("x", "y"), (4, 4)))
-    products, adding = prices.loop_seconds(8192 * 8192 * 4, 7e-4, 0.0, (8192, 8192), (512, 8192))
-    assert (products, adding) == (0.0, pytest.approx(5 * 2**28 / 819e9))
+    rate = 819e9
+    large = Loop(2**28, 4, 7e-4 + 2**28 / rate, 0.0, 0.0, 16, (8192, 8192), (512, 8192))
+    products, adding = prices.loop_seconds(large)
+    assert (products, adding) == (0.0, pytest.approx(4.8 * 2**28 / rate))
     # Parts of 32 rows leave three quarters of a matrix unit of 128 idle, for as long as it works.
-    once, read = 2**21 / 819e9, 2**27
-    work, passes = 7e-4 + once + read / 819e9, pytest.approx(5 * once)
-    assert prices.loop_seconds(2**21, work, read, (1024, 1024), (32, 1024)) == (pytest.approx(3 * 7e-4), passes)
-    assert prices.loop_seconds(2**21, work, read, (8, 8192), (8, 512)) == (0.0, passes)  # as idle as without
+    read = 2**27
+    work, passes = 7e-4 + (2**21 + read) / rate, pytest.approx(4.8 * 2**21 / rate)
+    narrow = Loop(2**21, 4, work, read, 0.0, 16, (1024, 1024), (32, 1024))
+    assert prices.loop_seconds(narrow) == (pytest.approx(3 * 7e-4), passes)
+    assert prices.loop_seconds(narrow._replace(whole=(8, 8192), part=(8, 512))) == (0.0, passes)  # as idle as without
+
+
+def test_loops_read_the_operand_that_is_not_cut_in_every_other_turn():
+    # bf16[2048,16384] of 2,048 rows on each of 16 devices: 4 × 0.157 + 4 × 0.093 ms of products, 0.53 of additions.
+    prices = DevicePrices.of(find_device("tpu-v5e"), MeshShape(("x", "y"), (4, 4)))
+    rate, matrix, result, other = 819e9, 7e-4, 2**26, 2**26
+    loop = Loop(
+        result, 2, matrix + (result + 2**23 + other) / rate, 2**23 + other, other, 16, (2048, 16384), (128, 16384)
+    )
+    products, adding = prices.loop_seconds(loop)
+    assert matrix + products == pytest.approx(4 * (0.157e-3 + 0.093e-3), rel=0.1)
+    assert adding == pytest.approx(0.53e-3, rel=0.05)
+    assert prices.loop_seconds(loop._replace(uncut_bytes=2**24))[0] == 0.0  # the matrix unit takes longer than that
 
 
 def test_a_product_is_a_loop_where_it_takes_a_part_of_what_scattering_its_sums_does():

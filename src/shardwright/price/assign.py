@@ -28,6 +28,7 @@ from shardwright.price.ways import (
     MOST_WAYS,
     Allowed,
     Lie,
+    Loop,
     Prices,
     Shape,
     Way,
@@ -286,9 +287,22 @@ class _Moves:
         for size, held, wanted, column in zip(ways.shapes[t], have, want, ways.columns, strict=True):
             whole[column] *= size / self.mesh.ways(held)
             part[column] *= size / self.mesh.ways(held or wanted)
-        local = local_bytes(ways.sizes[t], have, self.mesh)
-        operands = sum([local_bytes(ways.sizes[o], lies, self.mesh) for o, lies in enumerate(way.operands)])
-        return self.prices.loop_seconds(local, way.work_seconds, operands, whole, part)
+        cut = next((column for a, b, column in zip(whole, part, (0, 1), strict=True) if b < a), 0)
+        entry_bytes = ways.sizes[t] / max(math.prod(ways.shapes[t]), 1)
+        operands = [local_bytes(ways.sizes[o], lies, self.mesh) for o, lies in enumerate(way.operands)]
+        return self.prices.loop_seconds(
+            Loop(
+                local_bytes(ways.sizes[t], have, self.mesh),
+                entry_bytes,
+                way.work_seconds,
+                sum(operands),
+                operands[1 - cut]
+                * ways.rounding[1 - cut],  # rows of a product are its first operand's, columns its second's
+                self.mesh.ways(way.partial),
+                whole,
+                part,
+            )
+        )
 
     def around(self, ways: Ways, way: Way, around: _Around) -> Iterator[tuple[tuple[Move, ...], float]]:
         """The moves of each operand, then of each result, and their seconds."""

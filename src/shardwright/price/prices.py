@@ -12,7 +12,11 @@ from shardwright.compiler.moving import LOOPED_PRODUCTS, ROUNDED, WHOLE_SLICES
 from shardwright.devices import AxisLink, Device, Part, axis_parts, joined
 from shardwright.ir.program import Op, bits_of
 from shardwright.price.collectives import ALL_GATHER, ALL_TO_ALL, Move, collective_seconds
+from shardwright.price.ways import Loop
 from shardwright.request import MeshShape
+
+_WIDE = 4
+"""Bytes of an entry: narrower ones are packed."""
 
 
 @dataclass(frozen=True)
@@ -91,24 +95,21 @@ class DevicePrices:
         """Whether a product that takes so long is made a loop that scatters its sums, which takes so long."""
         return matrix_seconds >= self._compiler[LOOPED_PRODUCTS].least_part * scatter_seconds
 
-    def loop_seconds(
-        self,
-        local_bytes: float,
-        work_seconds: float,
-        operand_bytes: float,
-        whole: Sequence[float],
-        part: Sequence[float],
-    ) -> tuple[float, float]:
-        """What making a product a loop that scatters its sums, of so many bytes on each device, takes more.
-
-        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without, of
-        which it reads ``operand_bytes``. ``whole`` are rows and columns of its result on a device, ``part`` those of
-        what one turn makes: where they are fewer than the matrix unit has, the rest of it is idle.
-        """
-        unit, passes = self.device.matrix_unit, self._compiler[LOOPED_PRODUCTS].passes
-        slower = math.prod(max(unit / b, 1) / max(unit / a, 1) for a, b in zip(whole, part, strict=True))
-        matrix_seconds = work_seconds - (operand_bytes + local_bytes) / self.device.memory_bytes_per_second
-        return (slower - 1) * max(matrix_seconds, 0.0), passes * local_bytes / self.device.memory_bytes_per_second
+    def loop_seconds(self, loop: Loop) -> tuple[float, float]:
+        """What making a product a loop that scatters its sums takes more: its products, and adding up their parts."""
+        unit, rate, looped = (
+            self.device.matrix_unit,
+            self.device.memory_bytes_per_second,
+            self._compiler[LOOPED_PRODUCTS],
+        )
+        slower = math.prod(max(unit / b, 1) / max(unit / a, 1) for a, b in zip(loop.whole, loop.part, strict=True))
+        matrix_seconds = slower * max(loop.work_seconds - (loop.operand_bytes + loop.local_bytes) / rate, 0.0)
+        reading_seconds = loop.ways / 4 * loop.uncut_bytes / (rate * looped.read_part)  # of half of the turns
+        passes = looped.passes if loop.entry_bytes >= _WIDE else looped.narrow_passes
+        return (
+            (1 - 1 / slower) * matrix_seconds + max(reading_seconds - matrix_seconds / 2, 0.0),
+            passes * loop.local_bytes / rate,
+        )
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """Of an op's part on one device, each tensor read or written once."""

@@ -144,6 +144,24 @@ def _allowed(
     return numbers[spread(rule, tuple(own), sizes)]
 
 
+class Loop(NamedTuple):
+    """A product that is a loop over the parts of its result, of ``local_bytes`` on each device, ``entry_bytes`` each.
+
+    Without, it takes ``work_seconds``, and reads ``operand_bytes``, of which ``uncut_bytes`` are those of the operand
+    that all parts need. ``whole`` are rows and columns of its result on a device, ``part`` those of what one of the
+    ``ways`` gets: where they are fewer than the matrix unit has, the rest of it is idle.
+    """
+
+    local_bytes: float
+    entry_bytes: float
+    work_seconds: float
+    operand_bytes: float
+    uncut_bytes: float
+    ways: int
+    whole: Sequence[float]
+    part: Sequence[float]
+
+
 class Prices(Protocol):
     """What a choice weighs, on a device and a mesh: seconds of an op's work and of the moves around it."""
 
@@ -162,20 +180,8 @@ class Prices(Protocol):
     def makes_loop(self, matrix_seconds: float, scatter_seconds: float) -> bool:
         """Whether a product that takes so long is made a loop that scatters its sums, which takes so long."""
 
-    def loop_seconds(
-        self,
-        local_bytes: float,
-        work_seconds: float,
-        operand_bytes: float,
-        whole: Sequence[float],
-        part: Sequence[float],
-    ) -> tuple[float, float]:
-        """What making a product a loop that scatters its sums, of so many bytes on each device, takes more.
-
-        First the seconds of its products, then those of adding up their parts. It takes ``work_seconds`` without, of
-        which it reads ``operand_bytes``. ``whole`` are rows and columns of its result on a device, ``part`` those of
-        what one turn makes.
-        """
+    def loop_seconds(self, loop: Loop) -> tuple[float, float]:
+        """What making a product a loop that scatters its sums takes more: its products, and adding up their parts."""
 
     def work_seconds(self, op: Op, dtype: str, split: float, touched_bytes: float) -> float:
         """The seconds of a device's part of an op: its FLOPs split so many ways, its tensors of so many bytes."""
