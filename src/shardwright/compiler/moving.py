@@ -71,9 +71,9 @@ class Looped:
 LOOPED_PRODUCTS = Behaviour(
     name="a product whose partial sums are scattered is a loop over its parts",
     what="Each part is written, and read and written again when it is added to what came from the neighbour, in time "
-    "of its own. Parts that are smaller than the matrix unit leave the rest of it idle. A turn makes two parts, one for "
-    "each way around, and every other turn reads the whole operand that is not cut once more. There must be work to "
-    "hide the moves behind; where there is too little, the sums are scattered after the product, or reduced whole.",
+    "of its own. Parts that are smaller than the matrix unit leave the rest of it idle. A turn makes two parts, one "
+    "for each way around, and every other turn reads the whole operand that is not cut once more. There must be work "
+    "to hide the moves behind; where there is too little, the sums are scattered after the product, or reduced whole.",
     effect=Looped(passes=4.8, narrow_passes=6.6, read_part=0.55, least_part=0.15),
     otherwise=Looped(passes=0, narrow_passes=0, read_part=1.0, least_part=float("inf")),
     platforms=TPU,
