@@ -22,7 +22,7 @@ from shardwright._memo import Memo
 from shardwright.ir.kinds import COLLECTIVES
 from shardwright.ir.move_terms import MoveTerms
 from shardwright.ir.program import Op
-from shardwright.price.collectives import REDUCE_SCATTER, Move, local_bytes, reduce_partial, reduced
+from shardwright.price.collectives import ALL_REDUCE, REDUCE_SCATTER, Move, local_bytes, reduce_partial, reduced
 from shardwright.price.uneven import moved_padding
 from shardwright.price.ways import (
     MOST_WAYS,
@@ -328,9 +328,10 @@ class _Moves:
         if way.partial and not (whole or looped):
             wanted = {axis for axes in want for axis in axes}
             whole = self.prices.reduces_whole(tuple([axis for axis in way.partial if axis in wanted]))
-        narrowing = min(terms.narrowing[result], ways.rounding[len(way.operands) + result])
+        narrowing = terms.narrowing[result]
+        rounding = ways.rounding[len(way.operands) + result] if narrowing == 1 else 1.0
         addends = 1 if looped else terms.addends  # a loop scatters its own
-        return _Change(have, way.partial, want, terms.sharers, narrowing, whole=whole, addends=addends)
+        return _Change(have, way.partial, want, terms.sharers, narrowing, rounding, whole, addends)
 
     def _size(self, ways: Ways, t: int, change: _Change) -> float:
         """Bytes of a tensor that is moved, padded as it is before or after."""
@@ -378,4 +379,7 @@ def _moves_of(mesh: MeshShape, size: float, change: _Change) -> tuple[Move, ...]
     moves = reduce_partial(
         size, have, partial, want, mesh, sharers=sharers, narrowing=narrowing, whole=whole, addends=addends
     )
-    return moves if rounding == 1 else tuple([move._replace(scale=rounding) for move in moves])
+    if rounding == 1:
+        return moves
+    sums = (ALL_REDUCE, REDUCE_SCATTER)  # which are rounded when they are complete
+    return tuple([move if move.kind in sums else move._replace(scale=rounding * move.scale) for move in moves])
