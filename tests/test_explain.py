@@ -233,11 +233,11 @@ def test_what_does_not_fit_is_never_better():
     explained = tight.explain("x")
     assert {a.fits for a in explained.alternatives} == {True, False}
     assert [a.fits for a in explained.alternatives] == sorted((a.fits for a in explained.alternatives), reverse=True)
-    over = planned(DATA, memory=90 * MIB)
+    over = planned(DATA, memory=45 * MIB)
     assert not over.fits
     better = over.explain("x").better
     assert better.fits
-    assert better.peak_bytes <= 90 * MIB
+    assert better.peak_bytes <= 45 * MIB
 
 
 def test_what_is_kept_whole_can_be_split_again():
@@ -325,8 +325,8 @@ select  1  f32[8192,4096]  P("data", "model")  data on x[0]; model on params.a[1
 transpose  1  f32[1024,4096]  P(None, "model")  model on params.a[1]  backward
 
 kernels  tensor  times  seconds  bound by  at
-dot_general  f32[8192,4096]  1  78.6 µs  matrix  {at}
 dot_general  f32[4096,1024]  1  97.9 µs  matrix  {at}, backward
+dot_general  f32[8192,4096]  1  78.6 µs  matrix  {at}
 
 collectives, 283 µs  axes  tensor  bytes  times  seconds  at
 all-reduce  data  f32[4096,1024]  12.0 MiB  1  283 µs  {at}, backward"""

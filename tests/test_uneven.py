@@ -224,8 +224,8 @@ dimension  size  sharded with  axis
   model  whole: 2 devices do not divide 4,099
 
 2 devices do not divide 4,099: [1] is whole on model, though padded to 4,100 inside of the program. With 4,100 (1 more)
-each device would hold # of it in place of #, and a step would take # in place of # with #
-in place of #.
+each device would hold # of it in place of #, and a step would take # in place of # with 20.5
+MiB in place of #.
 """)
 
 

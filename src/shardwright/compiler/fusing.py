@@ -256,10 +256,13 @@ WHEN_READY = structural(
     where=("price.kernels._run_when_ready",),
 )
 
-CUT_BY_MOVES = structural(
-    "what follows a contraction waits until its partial sums are added up",
-    "Where the result of a contraction is moved between devices, what would run inside it is a kernel of its own, "
+CUT_BY_MOVES = Behaviour(
+    name="what follows a contraction waits until its partial sums are added up",
+    what="Where the result of a contraction is moved between devices, what would run inside it is a kernel of its own, "
     "which reads what was moved.",
+    effect=True,
+    otherwise=False,
+    platforms=TPU,
     ops=("convolution", "dot", "dot_general", "ragged_dot"),
     evidence="DiT-XL/2 by fsdp and Megatron, v5e 4x4, libtpu of jax 0.10.2: the residual sum of a feed-forward layer "
     "is multiply_add_fusion(…, all-reduce.54, …) of 1,702,488 cycles; the gate, the residual sum and the mean of a "

@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from shardwright._memo import Memo, Numbers
+from shardwright.compiler.fusing import CUT_BY_MOVES
 from shardwright.devices import Device, KernelCosts
 from shardwright.ir.kinds import CONTRACTIONS, MOVES_DATA, PRODUCTS, REDUCING
 from shardwright.ir.move_terms import MoveTerms
@@ -471,7 +472,7 @@ class _KernelOps(NamedTuple):
     cuts: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, ops: Sequence[_KernelOp]) -> _KernelOps:
+    def of(cls, ops: Sequence[_KernelOp], *, cut: bool = False) -> _KernelOps:
         product = max((k for k, op in enumerate(ops) if op.contracts), default=-1)
         computing, converting = sum(op.computes for op in ops), sum(op.converts for op in ops)
         last = ops[-1] if ops else None
@@ -484,7 +485,7 @@ class _KernelOps(NamedTuple):
         cuts = [
             k for k, op in enumerate(ops) if op.contracts and not (op.stores or op.again or op.summed) and k < working
         ]
-        return cls(tuple(ops), product, product < 0 and one, frozenset(rows & later), tuple(cuts))
+        return cls(tuple(ops), product, product < 0 and one, frozenset(rows & later), tuple(cuts) if cut else ())
 
 
 class KernelWorks:
@@ -496,9 +497,9 @@ class KernelWorks:
         # A class of ops that a kernel has several of is asked for its share once.
         distinct = [list(dict.fromkeys(op.op_class for op in found)) for found in self._of_kernel]
         self._priced: list[PricedOps] = [ops.among(classes) for classes in distinct]
-        costs = ops.device.kernel_costs
+        costs, cut = ops.device.kernel_costs, ops.device.compiler[CUT_BY_MOVES]
         self._works = [
-            Memo(partial(_kernel_work, _KernelOps.of(found), [own.index(op.op_class) for op in found], costs))
+            Memo(partial(_kernel_work, _KernelOps.of(found, cut=cut), [own.index(op.op_class) for op in found], costs))
             for found, own in zip(self._of_kernel, distinct, strict=True)
         ]
 
