@@ -88,7 +88,7 @@ def tried(plan, policy):
 
 def agree(found, real, before):
     """The cost of a draft with that of the program, and what it was before."""
-    assert found.peak_bytes == pytest.approx(real.peak_bytes, rel=0.05)
+    assert found.peak_bytes == pytest.approx(real.peak_bytes, rel=0.08)
     difference = abs(real.step_seconds - before.step_seconds)
     allowed = max(0.1 * difference, 0.05 * real.step_seconds)
     assert found.step_seconds == pytest.approx(real.step_seconds, abs=allowed)

@@ -167,7 +167,7 @@ def test_scanned_layers_that_are_recomputed(layer):
         assert_well_formed(places.analysis.program)
         then = price(plan.costs, places, plan.partitioned.state)
         if boundary.recomputed and policy is Policy.NOTHING:
-            assert then.peak_bytes == pytest.approx(now.peak_bytes, rel=0.05)
+            assert then.peak_bytes == pytest.approx(now.peak_bytes, rel=0.08)
             assert then.step_seconds == pytest.approx(now.step_seconds, rel=0.05)
 
 

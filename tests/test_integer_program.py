@@ -171,8 +171,10 @@ def test_on_small_models_it_is_no_worse_than_replicated(name):
     baseline = integer_program(costs, whole.peak_bytes)
     assert baseline.name == "integer program" and "nodes" in baseline.note
     assert baseline.fits(whole.peak_bytes)
-    # It adds up ops where the cost model has kernels, which in programs as small as these is a tenth of the step.
-    assert baseline.cost.step_seconds <= whole.step_seconds * 1.1
+    # It adds up ops where the cost model has kernels, and knows nothing of those that wait for a move: in programs as
+    # small as these, which take microseconds, launches are what counts.
+    launches = 4 * costs.device.kernel_costs.launch_seconds
+    assert baseline.cost.step_seconds <= whole.step_seconds + launches
 
 
 def test_on_a_transformer_it_is_better_than_replicated(gpt, gpt_choice):

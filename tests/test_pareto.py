@@ -154,7 +154,7 @@ def test_it_is_printed(front):
 
 def test_for_machines(front):
     found = json.loads(json.dumps(front.to_dict()))
-    assert (found["program"], found["mesh"], found["limit_bytes"]) == ("sgd", MESH, 56 * 2**20)
+    assert (found["program"], found["mesh"], found["limit_bytes"]) == ("sgd", MESH, 40 * 2**20)
     assert [row["peak_bytes"] for row in found["plans"]] == [figures(plan)[1] for plan in front]
     assert found["plans"][0]["marks"] == ["fastest"]
     assert found["plans"][0]["decisions"] == list(map(str, front.fastest.decisions))

@@ -256,10 +256,11 @@ class _Moves:
     def seconds(self, ways: Ways, way: Way, t: int, sharding: Sharding) -> float:
         """The seconds of moving a tensor that lies, or must lie, so outside of the op."""
         count = len(way.operands)
+        looped = t >= count and self.is_loop(ways, way, t - count, sharding)
         change = (
             _before(sharding, way.operands[t], ways.rounding[t])
             if t < count
-            else self._after(ways, way, t - count, sharding)
+            else self._after(ways, way, t - count, sharding, looped=looped)
         )
         if change.have == change.want and not change.partial:
             return 0.0
@@ -267,7 +268,7 @@ class _Moves:
         seconds = start + slope * self._size(ways, t, change)
         if t < count:
             return seconds * self.reluctance
-        if self.is_loop(ways, way, t - count, sharding):
+        if looped:
             seconds += sum(self.loop_seconds(ways, way, sharding))
         return seconds
 
@@ -318,13 +319,12 @@ class _Moves:
             if have == want and not way.partial:
                 yield _NOTHING
             else:
-                change = self._after(ways, way, k, want)
+                change = self._after(ways, way, k, want, looped=self.is_loop(ways, way, k, want))
                 yield self._moves[self._size(ways, count + k, change), change]
 
-    def _after(self, ways: Ways, way: Way, result: int, want: Sharding) -> _Change:
+    def _after(self, ways: Ways, way: Way, result: int, want: Sharding, *, looped: bool) -> _Change:
         terms = ways.terms
         have, whole = way.results[result], terms.reduces_whole
-        looped = self.is_loop(ways, way, result, want)
         if way.partial and not (whole or looped):
             wanted = {axis for axes in want for axis in axes}
             whole = self.prices.reduces_whole(tuple([axis for axis in way.partial if axis in wanted]))

@@ -8,9 +8,10 @@ shardings and the factors that may be split, in which states that look different
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from shardwright._memo import Memo, Numbers
@@ -487,6 +488,11 @@ class _KernelOps(NamedTuple):
         ]
         return cls(tuple(ops), product, product < 0 and one, frozenset(rows & later), tuple(cuts) if cut else ())
 
+    def cut_after(self, op: int) -> tuple[_KernelOps, _KernelOps]:
+        """The two kernels that it is where the result of an op has to be moved, and so is stored."""
+        *before, last = self.ops[: op + 1]
+        return _KernelOps.of([*before, last._replace(stores=True)]), _KernelOps.of(self.ops[op + 1 :])
+
 
 class KernelWorks:
     """The work of every class of kernels; classes without ops that work have none."""
@@ -494,14 +500,14 @@ class KernelWorks:
     def __init__(self, classes: Classes, ops: OpPrices) -> None:
         self._ops = ops
         self._of_kernel = [_working_ops(classes, kernel) for kernel in classes.kernel_classes.keys]
-        # A class of ops that a kernel has several of is asked for its share once.
-        distinct = [list(dict.fromkeys(op.op_class for op in found)) for found in self._of_kernel]
-        self._priced: list[PricedOps] = [ops.among(classes) for classes in distinct]
-        costs, cut = ops.device.kernel_costs, ops.device.compiler[CUT_BY_MOVES]
-        self._works = [
-            Memo(partial(_kernel_work, _KernelOps.of(found, cut=cut), [own.index(op.op_class) for op in found], costs))
-            for found, own in zip(self._of_kernel, distinct, strict=True)
-        ]
+        self._distinct = [list(dict.fromkeys([op.op_class for op in found])) for found in self._of_kernel]
+        self._priced = [ops.among(distinct) for distinct in self._distinct]
+        cut = ops.device.compiler[CUT_BY_MOVES]
+        self._works: list[Memo[tuple[OpShare, ...], KernelWork]] = []
+        for found, distinct in zip(self._of_kernel, self._distinct, strict=True):
+            kernel, numbers = _KernelOps.of(found, cut=cut), [distinct.index(op.op_class) for op in found]
+            make = partial(_kernel_work, kernel, Memo(kernel.cut_after), numbers, ops.device.kernel_costs)
+            self._works.append(Memo(make))
 
     def works(self, kernel_class: int) -> bool:
         """Whether kernels of a class have anything to do."""
@@ -510,6 +516,22 @@ class KernelWorks:
     def of(self, kernel_class: int, view: View) -> KernelWork:
         """The work of a kernel in a state."""
         return self._works[kernel_class][self._ops.shares(self._priced[kernel_class], view)]
+
+    def among(
+        self, kernel_classes: Sequence[int]
+    ) -> tuple[Callable[[View], tuple[OpShare, ...]], Callable[[tuple[OpShare, ...]], tuple[KernelWork, ...]]]:
+        """What the ops of some classes of kernels add, a class of ops that several have once, and the works of that."""
+        ops = list(dict.fromkeys(chain.from_iterable([self._distinct[k] for k in kernel_classes])))
+        number = {o: n for n, o in enumerate(ops)}
+        found = [(self._works[k], [number[o] for o in self._distinct[k]]) for k in kernel_classes]
+        return partial(self._ops.shares, self._ops.among(ops)), partial(_works, found)
+
+
+def _works(
+    kernels: Sequence[tuple[Memo[tuple[OpShare, ...], KernelWork], Sequence[int]]], shares: tuple[OpShare, ...]
+) -> tuple[KernelWork, ...]:
+    """The work of some kernels, each with the numbers of its ops' shares."""
+    return tuple([works[tuple([shares[n] for n in own])] for works, own in kernels])
 
 
 def _working_ops(classes: Classes, kernel: KernelClass) -> list[_KernelOp]:
@@ -538,7 +560,11 @@ def _beside_seconds(a: Assignment, work: OpWork) -> float:
 
 
 def _kernel_work(
-    kernel: _KernelOps, numbers: Sequence[int], costs: KernelCosts, distinct: tuple[OpShare, ...]
+    kernel: _KernelOps,
+    cut_after: Memo[int, tuple[_KernelOps, _KernelOps]],
+    numbers: Sequence[int],
+    costs: KernelCosts,
+    distinct: tuple[OpShare, ...],
 ) -> KernelWork:
     """The work of all ops of a kernel, of which ``numbers`` tell whose share is whose.
 
@@ -549,11 +575,11 @@ def _kernel_work(
     cut = max([k for k in kernel.cuts if shares[k].comm_seconds], default=count)
     if cut == count:
         return _work_of_ops(kernel, costs, shares)
-    *before, last = kernel.ops[: cut + 1]
-    first = _work_of_ops(_KernelOps.of([*before, last._replace(stores=True)]), costs, shares[: cut + 1])
+    before, after = cut_after[cut]
+    first = _work_of_ops(before, costs, shares[: cut + 1])
     rest = shares[cut + 1 :]
     moved = min(shares[cut].work.writes, max([size for share in rest for size in share.work.reads], default=0.0))
-    second = _work_of_ops(_KernelOps.of(kernel.ops[cut + 1 :]), costs, rest, moved)
+    second = _work_of_ops(after, costs, rest, moved)
     return KernelWork(
         first.work,
         first.comm_seconds + second.comm_seconds,

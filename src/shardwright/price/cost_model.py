@@ -207,7 +207,7 @@ class CostModel:
             part = family.known.get(seen)
             if part is None:
                 part = family.known[seen] = family.add_up(view)
-                self.priced_units += len(family.units)
+                self.priced_units += family.classes
                 self._kept_rows += size
             old = self._parts[f]
             if part is not old:

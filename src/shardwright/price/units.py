@@ -80,10 +80,11 @@ NO_PART = Part()
 
 
 class Unit(NamedTuple):
-    """``parts[key(view)]`` is what a class adds to the cost of a state."""
+    """``parts[key(view)]`` is what a class, or several that are asked together, adds to the cost of a state."""
 
     key: Callable[[View], Any]
     parts: Memo[Any, Part]
+    classes: int = 1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -120,7 +121,12 @@ class Family:
 
     def add_up(self, view: View) -> FamilyPart:
         """The family's part of the cost."""
-        return self.sums[tuple([parts[key(view)] for key, parts in self.units])]
+        return self.sums[tuple([parts[key(view)] for key, parts, _ in self.units])]
+
+    @cached_property
+    def classes(self) -> int:
+        """How many classes it is made of."""
+        return sum(unit.classes for unit in self.units)
 
     def forget(self) -> None:
         """Give back memory."""
@@ -141,29 +147,44 @@ def find_families(
     return list(found.values())
 
 
+def _parts_together(kernels: Sequence[Memo[KernelWork, Part]], works: tuple[KernelWork, ...]) -> Part:
+    """What several classes of kernels add to a cost."""
+    parts = [known[work] for known, work in zip(kernels, works, strict=True)]
+    if len(parts) == 1:
+        return parts[0]
+    return Part(
+        sum([part.compute_seconds for part in parts]),
+        sum([part.comm_seconds for part in parts]),
+        tuple([held for part in parts for held in part.held]),
+        tuple([held for part in parts for held in part.on_host]),
+        added_beside(parts),
+        sum([part.hidden_seconds for part in parts]),
+        tuple([column for part in parts for column in part.lane]),
+    )
+
+
 def _sum(points: int, lane_size: int, parts: Sequence[Part]) -> FamilyPart:
     compute = comm = hidden = 0.0
-    rows: Rows | None = None
+    rows = np.zeros(points + lane_size, np.int64)
+    held, lane, empty = rows[:points], rows[points:], True
     host_rows: Rows | None = None
     beside: Seconds | None = None
-    lane: Lane | None = None
     for part in parts:
         compute += part.compute_seconds
         comm += part.comm_seconds
         hidden += part.hidden_seconds
         for column, each in part.lane:
-            lane = column * each if lane is None else lane + column * each
+            lane += column * each
+            empty = False
         for counts, size in part.held:
             if size:
-                rows = counts * size if rows is None else rows + counts * size
+                held += counts * size
+                empty = False
         for counts, size in part.on_host:
             host_rows = counts * size if host_rows is None else host_rows + counts * size
         if part.beside is not None:
             beside = part.beside if beside is None else beside + part.beside
-    if rows is not None or lane is not None:
-        rows = np.zeros(points, np.int64) if rows is None else rows
-        rows = np.concatenate((rows, np.zeros(lane_size, np.int64) if lane is None else lane)) if lane_size else rows
-    return FamilyPart(_whole(compute), _whole(comm), _whole(hidden), rows, host_rows, beside)
+    return FamilyPart(_whole(compute), _whole(comm), _whole(hidden), None if empty else rows, host_rows, beside)
 
 
 def _whole(seconds: float) -> int:
@@ -190,7 +211,7 @@ def most_on_host(parts: Iterable[FamilyPart]) -> int:
     return int(np.sum(found, axis=0).max()) if found else 0
 
 
-def added_beside(parts: Iterable[FamilyPart]) -> Seconds | None:
+def added_beside(parts: Iterable[Part | FamilyPart]) -> Seconds | None:
     """What runs at the same time in each place where values are moved to the host or back; None if there is none."""
     found = [part.beside for part in parts if part.beside is not None]
     return np.sum(found, axis=0) if found else None
@@ -266,11 +287,14 @@ class Units:
             yield of_class[classes.of_value[relaid.value]] | made, self._relayout(relaid)
         for laid in self.laid:
             yield of_op[classes.of_op[laid.op]], self._laid(laid)
+        seeing: dict[frozenset[Subject], list[int]] = {}
         for k, kernel in enumerate(classes.kernel_classes.keys):
             if self.kernels.works(k):
-                yield chain.from_iterable([of_op[o] for o in kernel.ops]), self._kernel(k)
+                seeing.setdefault(frozenset[Subject]().union(*[of_op[o] for o in kernel.ops]), []).append(k)
             if self.transfers and moves_between(classes.program, classes.kernel_classes.members[k][0]):
                 yield of_op[kernel.ops[-1]], self._transfer(k)
+        for groups, kernels in seeing.items():
+            yield groups, self._kernels(kernels)
         for u, use in enumerate(classes.use_classes.keys):
             yield chain.from_iterable([of_op[o] for o, _ in use.uses]), self._use(u)
         for a, addition in enumerate(classes.addition_classes.keys):
@@ -381,7 +405,14 @@ class Units:
 
     # Kernels.
 
-    def _kernel(self, kernel_class: int) -> Unit:
+    def _kernels(self, kernel_classes: Sequence[int]) -> Unit:
+        """Kernels that see the same groups; they have many ops in common, as what is computed again is in several."""
+        shares, works = self.kernels.among(kernel_classes)
+        parts = [self._kernel(k) for k in kernel_classes]
+        by_works = Memo(partial(_parts_together, parts))
+        return Unit(shares, Memo(lambda found: by_works[works(found)]), len(kernel_classes))
+
+    def _kernel(self, kernel_class: int) -> Memo[KernelWork, Part]:
         """Work, the moves of results, and the memory of results before they are moved."""
         kernel = self.classes.kernel_classes.keys[kernel_class]
         count = len(self.classes.kernel_classes.members[kernel_class]) * kernel.repeats
@@ -398,7 +429,7 @@ class Units:
             lane = ((column, picoseconds(compute)),) if column is not None and compute else ()
             return Part(compute * count, found.comm_seconds * count, held, (), beside, hidden, lane)
 
-        return Unit(partial(self.kernels.of, kernel_class), Memo(part))
+        return Memo(part)
 
     def _places(self, kernel_class: int) -> Seconds | None:
         """How often the kernels of a class run in each place where values are moved to the host or back."""
