@@ -104,8 +104,8 @@ def test_compare():
     assert found[0]["ours"] is True
     assert any("megatron:model" in row["name"] for row in found)
     assert "fsdp:data + fsdp:model" in {row["name"] for row in found}
-    tight = run("compare", *CALL, "--memory", str(min(row["peak_bytes"] for row in found)))
-    assert tight.exit_code == 0
+    tight = run("compare", *CALL, "--memory", str(int(1.1 * min(row["peak_bytes"] for row in found))))
+    assert tight.exit_code == 0, tight.output
     assert "\nthis plan " in tight.stdout
     assert "\nfsdp:data,model " in tight.stdout
     assert "does not fit" in tight.stdout
