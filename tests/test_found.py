@@ -92,7 +92,8 @@ def test_sharded_optimizer_state_where_there_is_room_for_the_parameters() -> Non
     assert "batch.tokens[0]" in result.dimensions("data")
     assert result.sharding("batch.tokens") == ((0,), ())
     assert result.sharding("state.params.embed") == ((), ())
-    assert result.sharding("state.opt.m.embed") != ((), ())
+    assert result.sharding("state.params.layers.w_up") == ((), (), ())
+    assert result.sharding("state.opt.m.layers.w_up") != ((), (), ())
 
 
 def test_zero_3_where_memory_is_short() -> None:
