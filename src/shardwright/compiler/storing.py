@@ -27,8 +27,8 @@ ON_CHIP = Behaviour(
     evidence="Final texts of the libtpu of jax 0.10.2 for v5e, whose vector memory is 128 MiB, of which 16 are a "
     "kernel's own: layouts with S(1) are there. Values of up to half of it were left out at first: that is right for a "
     "Conformer, 4x4, fsdp, where scores of attention of 50 MiB are never outside, and too much for layers whose "
-    "moments come from the host (1,136 MiB estimated, 1,408 compiled; 1,264 with an eighth). It is asked where a device's "
-    "memory on the chip is known.",
+    "moments come from the host (1,136 MiB estimated, 1,408 compiled; 1,264 with an eighth). It is asked where a "
+    "device's memory on the chip is known.",
     tests=("test_memory.py::test_what_is_soon_used_up_stays_on_the_chip",),
     where=("price.buffers.find_buffers", "price.class_prices.Tensors.held_bytes", "devices.device.Device"),
 )
