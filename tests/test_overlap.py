@@ -161,7 +161,7 @@ def test_sums_are_scattered_beside_their_product():
     # 65,536 / 4 rows take longer than scattering 2,048 x 2,048 sums: all of it is hidden.
     assert scattered.hidden_seconds == pytest.approx(scattered.seconds)
     assert plan.estimate.exposed_seconds == pytest.approx(0, abs=1e-12)
-    few = sw.evaluate(fn, array(8192, 8192), array(8192, 8192), mesh=MESH, device="tpu-v5e", decisions=decisions)
+    few = sw.evaluate(fn, array(16384, 8192), array(16384, 8192), mesh=MESH, device="tpu-v5e", decisions=decisions)
     (scattered,) = [c for c in few.estimate.collectives if c.kind == "reduce-scatter"]
     assert 0 < scattered.hidden_seconds <= scattered.seconds
 
