@@ -67,9 +67,10 @@ class _Kept:
             for operand in program.ops[made_by].operands:
                 self._backward(operand)
         region = program.regions[program.values[v].region]
-        for k, result in enumerate(region.results):  # given back by a loop's body as it came
-            if result == v and region.op >= 0 and program.ops[region.op].kind == "while":
-                self._forward_loop(region.op, k)
+        if region.op >= 0 and program.ops[region.op].kind == "while":
+            for k, result in enumerate(region.results):  # given back by a loop's body as it came
+                if result == v:
+                    self._forward_loop(region.op, k)
 
     def _forward(self, o: int) -> None:
         op = self.program.ops[o]
