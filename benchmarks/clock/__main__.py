@@ -8,8 +8,8 @@
 
 Needs the tpu extra, the network to install libraries, and no TPU. Every subject is planned by the search, by experts'
 tactics and at random, on a mesh of data 4 × model 4, and all plans are compiled for 16 TPUs, v5e unless it says
-otherwise. Steps are replayed from the compiled schedules. What the compiler said is kept, so that a change of the model
-compiles nothing again but plans that are new.
+otherwise. Steps are replayed from the compiled schedules. What the compiler said is kept, here and beside the page, so
+that a change of the model compiles nothing again but plans that are new.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from benchmarks.ecosystem import ENVIRONMENTS
 from benchmarks.ecosystem.environments import environment
 
 HERE = Path(__file__).parents[1]
+KNOWN = HERE.parent / "docs" / "benchmarks" / "clock.jsonl"
+"""The rows of the page as it is: what was compiled for it is not compiled again."""
 _CHILD = """
 import sys
 from pathlib import Path
@@ -36,8 +38,9 @@ here = Path(sys.argv[1])
 sys.path.insert(0, str(here.parent))
 sys.path.append(str(here))  # last: what stands there must not hide a library
 from benchmarks.clock.one import examine
-name, folder, plans, compiles, limit = sys.argv[2:]
-examine(name, Path(folder), plans.split(";"), compiles=compiles == "compile", limit_seconds=float(limit))
+name, folder, plans, known, compiles, limit = sys.argv[2:]
+plans, compiles = plans.split(";"), compiles == "compile"
+examine(name, Path(folder), plans, Path(known), compiles=compiles, limit_seconds=float(limit))
 """
 
 Rows = dict[tuple[str, str], dict[str, Any]]
@@ -48,7 +51,7 @@ def run(name: str, plans: Sequence[str], options: argparse.Namespace) -> bool:
     needed = SUBJECTS[name].environment
     python = environment(options.cache.resolve(), needed, ENVIRONMENTS[needed]) if needed else Path(sys.executable)
     folder, compiles = options.keep.resolve(), "no" if options.no_compile else "compile"
-    task = [name, str(folder), ";".join(plans), compiles, str(options.limit)]
+    task = [name, str(folder), ";".join(plans), str(KNOWN), compiles, str(options.limit)]
     command = [str(python), "-c", _CHILD, str(HERE), *task]
     known = {"JAX_PLATFORMS": "cpu", **os.environ}
     with (
@@ -104,7 +107,9 @@ def main() -> None:
                 print(f"{name}: it did not come to its end; see {log_of(name, options.keep)}", file=sys.stderr)
     if options.write:
         before = options.write.read_text() if options.write.exists() else ""
-        options.write.write_text(page(__doc__ or "", read(options.rows), before.partition(BY_HAND)[2]))
+        rows = read(options.rows)
+        options.write.write_text(page(__doc__ or "", rows, before.partition(BY_HAND)[2]))
+        options.write.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
     if options.inside:
         options.inside.write_text(inside_page(read(options.rows)))
     if not (options.write or options.inside):

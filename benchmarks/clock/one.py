@@ -2,7 +2,8 @@
 
 Runs in a process of its own, in the environment of the subject's library, and prints a line of JSON for each plan.
 Everything that a compiler said is kept in a folder by what it was given: the final text, and its figures. The seconds
-are read from the text by the code of today.
+are read from the text by the code of today. Where the text is not there, an earlier run's figures are taken if the code
+that read them has not changed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 import shardwright as sw
 from benchmarks.clock import MESH, OURS, PLANS, SPECS, SUBJECTS, Subject
+from benchmarks.contenders.rows import fingerprint
 from shardwright.models import build
 from shardwright.problem import Problem
 from shardwright.request.targets import parse_target
@@ -33,13 +35,18 @@ from shardwright.verify.compile import kernel_seconds_of
 from shardwright.verify.figures import program_figures
 from shardwright.verify.hlo import parse_hlo
 
+_READERS = ("devices", "verify")
+"""What the seconds of a compiled text depend on."""
 _KEPT = ("memory", "peak_bytes", "limit_bytes", "fits", "compile_seconds", "crash", "error")
 _READ = ("step_seconds", "compute_seconds", "comm_seconds", "exposed_seconds", "serial_seconds", "bytes", "counts")
 
 
-def examine(name: str, folder: Path, plans: Sequence[str], *, compiles: bool, limit_seconds: float) -> None:
-    """Some plans of a subject in turn."""
-    subject = SUBJECTS[name]
+def examine(
+    name: str, folder: Path, plans: Sequence[str], known: Path, *, compiles: bool, limit_seconds: float
+) -> None:
+    """Some plans of a subject in turn; ``known`` are rows of an earlier run."""
+    subject, reader = SUBJECTS[name], fingerprint(_READERS)
+    before = compiled_before(known, reader)
     fn, args, options = _built(subject)
     given = {key: value for key, value in options.items() if key not in ("mesh", "device")}
     problem = Problem(fn, *args, mesh=MESH, device=subject.device, **given)
@@ -55,8 +62,16 @@ def examine(name: str, folder: Path, plans: Sequence[str], *, compiles: bool, li
         row |= {"key": key, "same_as": seen.get(key), "estimate": {} if alone else _estimate(plan)}
         seen.setdefault(key, plan_name)
         question = _Question(subject, plan, folder / key, alone)
-        row["compiled"] = _compiled(question, compiles=compiles, limit_seconds=limit_seconds)
+        row["compiled"] = _compiled(question, before.get(key), compiles=compiles, limit_seconds=limit_seconds)
+        row["reader"] = reader
         print(json.dumps(row), flush=True)
+
+
+def compiled_before(rows: Path, reader: str) -> dict[str, dict[str, Any]]:
+    """What the compiler said of each program by its key, where this code has read it."""
+    lines = rows.read_text().splitlines() if rows.is_file() else []
+    found = [row for row in map(json.loads, lines) if row.get("reader") == reader]
+    return {row["key"]: row["compiled"] for row in found if row.get("compiled") and not row["compiled"].get("crash")}
 
 
 def _built(subject: Subject) -> tuple[Any, Any, dict[str, Any]]:
@@ -147,11 +162,15 @@ class _Question:
         return jax.export.export(jitted, platforms=["tpu"])(*plan.args)
 
 
-def _compiled(question: _Question, *, compiles: bool, limit_seconds: float) -> dict[str, Any]:
+def _compiled(
+    question: _Question, before: dict[str, Any] | None, *, compiles: bool, limit_seconds: float
+) -> dict[str, Any]:
     """What the compiler says, today or before."""
     plan, target = question.plan, question.subject.target
     figures, text = question.kept.with_suffix(".json"), question.kept.with_suffix(".hlo.gz")
     if not figures.exists():
+        if before is not None:
+            return before
         if not compiles:
             return {}
         started = time.perf_counter()

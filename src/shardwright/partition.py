@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -71,8 +72,9 @@ def partition(
         pin: what you have decided already: specs by argument path (``{"batch.tokens": P("data")}``), tactics
             (``"megatron:model"``), decisions, or a list of these. The search keeps them and decides the rest.
         replicate: arguments (paths, prefixes or globs) that stay whole, or mesh axes that split nothing.
-        seconds: the most time that the search may take; 0 plans with the pins alone. By default the search ends by
-            itself, and the same seed gives the same plan.
+        seconds: the most time that planning may take from the call on, JAX's own tracing apart; 0 plans with the pins
+            alone. The search takes what reading and pricing the program leave of it, a quarter in any case. By default
+            the search ends by itself, and the same seed gives the same plan.
         simulations: the number of simulations of the tree search; by default it goes on until it meets nothing better.
         seed: the seed of the search's random choices.
         progress: whether to show a progress bar; by default only on a terminal.
@@ -95,7 +97,7 @@ def partition(
         PinError: a pin names something that does not exist, or two pins clash.
 
     """
-    budget = Budget(seconds, simulations, seed)
+    budget, started = Budget(seconds, simulations, seed), time.perf_counter()
     problem = Problem(
         fn,
         *args,
@@ -112,6 +114,7 @@ def partition(
         rules=rules,
         constraints=constraints,
     )
+    budget = budget.less(time.perf_counter() - started - problem.traced.tracing_seconds)
     few = FEW_EXPLICIT if rerank is None else FEW_COMPILED
     with search_bar(progress, seconds, problem.limit_bytes) as watch:
         problem, outcome, meshes = search_meshes(problem, budget, few=few, watch=watch)
@@ -120,7 +123,9 @@ def partition(
         return problem.plan(state, search=outcome.search, meshes=meshes)
 
     if outcome.few:
-        states = outcome.few if rerank is not None else close_to_best(problem.costs, outcome.few)
+        states = list(outcome.few)
+        if rerank is None:  # and there is time for it
+            states = states[:1] if outcome.search.ended == "seconds" else close_to_best(problem.costs, states)
         plans = {state: plan_of(state) for state in (*states, outcome.simple)}
         problem.check(plans[states[0]])
         if rerank is not None:

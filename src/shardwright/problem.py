@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -194,11 +195,13 @@ class Problem:
         ``any_fit`` the search ends at the first state that fits. Without ``use_tactics`` it starts from nothing.
         ``watch`` is called whenever a better state was met.
         """
-        budget, start = budget or Budget(), self.start
+        budget, start, began = budget or Budget(), self.start, time.perf_counter()
         with collector_paused():
+            costs = self.costs
+            budget = budget.less(time.perf_counter() - began)
             return find_state(
                 self.analysis,
-                self.costs,
+                costs,
                 start.state,
                 self.limit_bytes,
                 keepers=start.keepers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ from shardwright.price import Places
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """A function that was traced and analysed, and with what."""
+    """A function that was traced and analysed, and with what; ``tracing_seconds`` is what JAX's own part of it took."""
 
     fn: Callable[..., Any]
     lowering: Lowering
@@ -32,6 +33,7 @@ class Traced:
     donate: tuple[int, ...]
     platform: str | None
     options: Mapping[str, Any]
+    tracing_seconds: float
 
     @classmethod
     def of(
@@ -50,7 +52,9 @@ class Traced:
         """Trace, read and analyse."""
         check_mode(constraints)
         fn, args, positions = by_position(fn, args, donate, kwargs, static_argnames)
+        started = time.perf_counter()
         lowering = lower(fn, args, platform, ambient, constraints)
+        tracing_seconds = time.perf_counter() - started
         module = read(fn, lowering, donate=positions, trip_counts=trip_counts, rules=rules, constraints=constraints)
         check_targets(module.program, rules)
         options = {
@@ -60,7 +64,8 @@ class Traced:
             "constraints": constraints,
             "ambient": lowering.ambient,
         }
-        return cls(lowering.fn, lowering, module, analyse_program(module.program), positions, platform, options)
+        analysis = analyse_program(module.program)
+        return cls(lowering.fn, lowering, module, analysis, positions, platform, options, tracing_seconds)
 
     def again(self, *, shapes: Sequence[Any] | None = None, donate: Sequence[int] | None = None) -> Traced:
         """The same function with arguments of other shapes, or other arguments to overwrite."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from typing import Any, SupportsIndex
 
 import numpy as np
 
 from shardwright.errors import PlanError
+
+_LEAST_PART = 1 / 4
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,12 @@ class Budget:
         if seconds is not None and not (number and seconds >= 0):  # not a number is not at least 0 either
             raise PlanError(f"seconds={seconds!r} is not a time; give a number of at least 0, or None.")
         check_count("simulations", self.simulations)
+
+    def less(self, spent_seconds: float) -> Budget:
+        """What is left of it when so much of the time is gone; a quarter in any case, so that something is tried."""
+        if self.seconds is None:
+            return self
+        return replace(self, seconds=max(self.seconds - spent_seconds, _LEAST_PART * self.seconds))
 
 
 def check_count(name: str, count: Any) -> None:
