@@ -17,12 +17,11 @@ from jax.sharding import PartitionSpec as P
 import shardwright as sw
 from programs import f32
 from shardwright import _progress
-from shardwright.choose import _step_seconds, by_compiler, by_shardy, close_to_best
+from shardwright.choose import by_compiler, by_shardy, close_to_best
 from shardwright.errors import CompilerMissingError
 from shardwright.frontend.trace import lower, read
 from shardwright.models import build
 from shardwright.plan.verdicts import CompilerVerdict
-from shardwright.price import Cost
 from shardwright.request import Budget
 from shardwright.verify.explicit import explicit_collectives
 from shardwright.verify.shardy import shardy_collectives
@@ -283,13 +282,6 @@ def test_shardy_decides_between_plans_that_are_close(plan, monkeypatch):
     assert by_shardy(None, [plan, other], plan) is plan
     states = [plan.partitioned.state, other.partitioned.state]
     assert close_to_best(plan.costs, states) == states[:1]
-
-
-def test_what_compute_hides_is_not_saved_by_leaving_it_out():
-    cost = Cost(compute_seconds=10.0, comm_seconds=4.0, peak_bytes=1, hidden_seconds=3.0)
-    assert _step_seconds(cost, 4.0) == cost.step_seconds == 11.0
-    assert _step_seconds(cost, 5.0) == 12.0
-    assert _step_seconds(cost, 2.0) == 10.5
 
 
 def test_reading_and_pricing_are_part_of_the_seconds(monkeypatch):

@@ -16,7 +16,7 @@ from shardwright.ir.build import ReadModule
 from shardwright.ir.program import Source
 from shardwright.plan import Plan
 from shardwright.plan.verdicts import CompilerVerdict
-from shardwright.price import Cost, CostModel
+from shardwright.price import CostModel
 from shardwright.price.collectives import ALL_REDUCE, REDUCE_SCATTER, Move
 from shardwright.request.targets import target_of
 from shardwright.space.state import State
@@ -40,21 +40,14 @@ def close_to_best(costs: CostModel, states: Sequence[State]) -> list[State]:
 def by_shardy(module: ReadModule, plans: Sequence[Plan], simple: Plan) -> Plan:
     """The best of plans, with the collectives that Shardy makes of their shardings in place of our own.
 
-    ``simple``, which is one of them, if that is about as good by Shardy's collectives too. What Shardy adds to a plan's
-    communication is taken to be exposed, and of what it does without, as much is as of the plan's own.
+    ``simple``, which is one of them, if that is about as good by Shardy's collectives too. All communication counts,
+    hidden or not: plans that are this close differ by less than the estimate of what is hidden errs.
     """
     if len(plans) == 1:
         return simple
-    seconds = [_step_seconds(plan.estimate_cost, shardy_seconds(module, plan)) for plan in plans]
+    seconds = [plan.estimate_cost.compute_seconds + shardy_seconds(module, plan) for plan in plans]
     best = min(range(len(plans)), key=lambda k: seconds[k])
     return simple if seconds[plans.index(simple)] <= (1 + _ABOUT_AS_GOOD) * seconds[best] else plans[best]
-
-
-def _step_seconds(cost: Cost, comm_seconds: float) -> float:
-    """A plan's step with other communication than estimated."""
-    more = comm_seconds - cost.comm_seconds
-    exposed = 1.0 if more > 0 or not cost.comm_seconds else 1 - cost.hidden_seconds / cost.comm_seconds
-    return cost.step_seconds + exposed * more
 
 
 def shardy_seconds(module: ReadModule, plan: Plan) -> float:

@@ -42,6 +42,9 @@ from shardwright.plan.plan_text import plan_table
     help="Explain why an argument, or a source line, is sharded as it is, and what alternatives would cost.",
 )
 @click.option(
+    "--bound", "bounded", is_flag=True, help="Say also how much faster any plan on this mesh could be, at most."
+)
+@click.option(
     "--pareto",
     metavar="[FILE]",
     is_flag=False,
@@ -59,6 +62,7 @@ def plan(
     output: str | None,
     checks: tuple[str, ...],
     explained: tuple[str, ...],
+    bounded: bool,
     pareto: str | None,
     as_python: bool,
     as_json: bool,
@@ -115,6 +119,7 @@ def plan(
                 note(f"wrote {output}")
             explanations = {path: found.explain(path) for path in explained}
             verdicts = [found.verify(check) for check in checks]
+            bound = found.bound() if bounded else None
             python = found.to_python() if as_python else ""
     except InfeasibleError as error:
         if as_json:
@@ -124,17 +129,22 @@ def plan(
         emit(
             {
                 **(found.to_dict() if front is None else front.to_dict()),
+                **({"bound_seconds": bound.least_seconds} if bound is not None else {}),
                 "explanations": {path: str(explanation) for path, explanation in explanations.items()},
                 "verdicts": [verdict_dict(verdict) for verdict in verdicts],
             }
         )
     elif as_python:
         put(python)
+        if bound is not None:
+            note(str(bound))
         for verdict in verdicts:
             note(str(verdict))
     else:
         with only_results(streamed):
             show(plan_table(found) if front is None else front_table(front))
+            if bound is not None:
+                put(f"\n{bound}")
             for explanation in explanations.values():
                 put(f"\n{explanation}")
             for verdict in verdicts:

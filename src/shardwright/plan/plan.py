@@ -60,6 +60,7 @@ from shardwright.price import (
     make_estimate,
     partition_program,
 )
+from shardwright.price.bound import Bound, least_step_seconds
 from shardwright.price.estimate import margin_of
 from shardwright.request import MeshShape
 from shardwright.search import Search
@@ -174,6 +175,11 @@ class Plan:
     def estimate_cost(self) -> Cost:
         """The seconds and bytes of the estimate alone, which take no time to find."""
         return self.costs.evaluate(self.partitioned.state)
+
+    def bound(self) -> Bound:
+        """Return the seconds that no plan on this mesh takes less than by the same prices, memory aside."""
+        cost = self.estimate_cost
+        return Bound(least_step_seconds(self.costs), cost.step_seconds, cost.exposed_seconds)
 
     @property
     def fits(self) -> bool | None:

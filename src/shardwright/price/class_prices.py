@@ -9,7 +9,7 @@ shardings and the factors that may be split, in which states that look different
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -38,7 +38,7 @@ from shardwright.price.compute import (
 from shardwright.price.layout import row_bytes, stored_bytes
 from shardwright.price.program_classes import Classes, KernelClass, ValueClass
 from shardwright.price.shardings import Bounds, fixed_on, shard_value
-from shardwright.price.ways import Allowed, Choices
+from shardwright.price.ways import Allowed, Choices, Split
 from shardwright.request import MeshShape
 from shardwright.space.state import AnyEntry, Entry, Lists, Sharding, Subject
 
@@ -324,7 +324,7 @@ class OpPrices:
         )  # the assigner keeps it, and gives the same one for the same
         known = self._by_assignment.get(key)
         if known is None:
-            work = self._work(op_class, a)
+            work = self.work_of(op_class, a)
             if a.loop_seconds:
                 work = work._replace(matrix_seconds=work.matrix_seconds + a.loop_seconds)
             known = self._by_assignment[key] = OpPrice(a, self._share(op_class, a, work))
@@ -339,7 +339,8 @@ class OpPrices:
             found = self._shares[key] = OpShare(*key)
         return found
 
-    def _work(self, op_class: int, a: Assignment) -> OpWork:
+    def work_of(self, op_class: int, a: Assignment | Split) -> OpWork:
+        """What an op asks of the units of the device, run in one way."""
         c, op = self.classes.ops.keys[op_class], self.classes.op(op_class)
         parts = [1] * len(op.rule.sizes)
         for axis, factor in enumerate(a.factors):
@@ -353,7 +354,7 @@ class OpPrices:
             known = self.work[key] = self._op_work(op_class, a)
         return known
 
-    def _op_work(self, op_class: int, a: Assignment) -> OpWork:
+    def _op_work(self, op_class: int, a: Assignment | Split) -> OpWork:
         c, op, tensors = self.classes.ops.keys[op_class], self.classes.op(op_class), self.tensors
         sizes_in = [tensors.bytes_in(v, s) for v, s in zip(c.operands, a.operands, strict=True)]
         sizes_out = [tensors.bytes_in(v, s) for v, s in zip(c.results, a.results, strict=True)]
@@ -516,6 +517,16 @@ class KernelWorks:
     def of(self, kernel_class: int, view: View) -> KernelWork:
         """The work of a kernel in a state."""
         return self._works[kernel_class][self._ops.shares(self._priced[kernel_class], view)]
+
+    def least_seconds(self, kernel_class: int, least: Callable[[int], OpWork]) -> float:
+        """The least that a kernel computes for, whole or cut after any of its products: see ``price/bound.py``."""
+        shares = [OpShare(least(o), 0.0, 0.0, 0.0, 0.0) for o in self._distinct[kernel_class]]
+        ways = [shares]
+        for op in self._of_kernel[kernel_class]:
+            if op.contracts:  # what is moved cuts a kernel
+                number = self._distinct[kernel_class].index(op.op_class)
+                ways.append([*shares[:number], replace(shares[number], comm_seconds=1.0), *shares[number + 1 :]])
+        return min([self._works[kernel_class][tuple(found)].seconds(self._ops.device) for found in ways])
 
     def among(
         self, kernel_classes: Sequence[int]

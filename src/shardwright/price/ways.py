@@ -72,11 +72,15 @@ def spread(rule: Rule, allowed: Allowed, sizes: Sequence[int]) -> Allowed:
 
 def combinations(op: Op, allowed: Allowed, mesh: MeshShape) -> Iterator[tuple[int, ...]]:
     """For each axis the factor that it splits, or -1 for none, in every way that the op allows; none at all first."""
+    if math.prod(len(found) + 1 for found in allowed) > MOST_WAYS:  # many axes: the first few of each axis's list do
+        allowed = tuple(found[:2] for found in allowed)
+    return every_combination(op, allowed, mesh)
+
+
+def every_combination(op: Op, allowed: Allowed, mesh: MeshShape) -> Iterator[tuple[int, ...]]:
+    """The same, however many they are."""
     loose = paddable(op)
-    choices = [(-1, *found) for found in allowed]
-    if math.prod(map(len, choices)) > MOST_WAYS:  # many axes: the first few of each axis's list do
-        choices = [found[:3] for found in choices]
-    for factors in product(*choices):
+    for factors in product(*[(-1, *found) for found in allowed]):
         if op.rule.allows(factors, mesh.sizes) and all(
             splits_factor(
                 op.rule, f, math.prod(mesh.sizes[a] for a, g in enumerate(factors) if g == f), padded=f in loose
@@ -202,10 +206,28 @@ class Way(NamedTuple):
     matrix_seconds: float = 0.0
 
 
+class Split(NamedTuple):
+    """An op with its factors split by axes, and how its tensors lie."""
+
+    factors: tuple[int, ...]
+    operands: tuple[Sharding, ...]
+    results: tuple[Sharding, ...]
+
+    @classmethod
+    def of(cls, op: Op, factors: tuple[int, ...], mesh: MeshShape) -> Split:
+        """Each factor split by its axes, the major one first."""
+        lies = [
+            tuple([tuple([a for a in mesh.major_first if dim[:1] == (factors[a],)]) for dim in dims])
+            for dims in op.rule.tensors
+        ]
+        count = len(op.operands)
+        return cls(factors, tuple(lies[:count]), tuple(lies[count:]))
+
+
 def make_way(op: Op, factors: tuple[int, ...], shapes: Sequence[Shape], mesh: MeshShape, prices: Prices) -> Way:
     """An op with these factors split, each by its axis; ``shapes`` are those of its operands, then results."""
-    rule, order = op.rule, mesh.major_first
-    shardings = [tuple(tuple(a for a in order if dim[:1] == (factors[a],)) for dim in dims) for dims in rule.tensors]
+    rule, lies = op.rule, Split.of(op, factors, mesh)
+    shardings = (*lies.operands, *lies.results)
     split = 1.0
     for f in set(factors) - {-1}:
         parts = math.prod(mesh.sizes[a] for a, g in enumerate(factors) if g == f)
@@ -214,11 +236,8 @@ def make_way(op: Op, factors: tuple[int, ...], shapes: Sequence[Shape], mesh: Me
     for (shape, dtype), sharding in zip(shapes, shardings, strict=True):
         size = math.prod(shape) * bits_of(dtype) / 8 * padding(shape, sharding, mesh)
         touched += local_bytes(size, sharding, mesh)
-    count = len(op.operands)
     return Way(
-        factors,
-        tuple(shardings[:count]),
-        tuple(shardings[count:]),
+        *lies,
         tuple(a for a, f in enumerate(factors) if f in rule.reduction),
         prices.work_seconds(op, shapes[0][1], split, touched),
         _own_moves(op, shapes, shardings, mesh) if op.kind in COLLECTIVES else (),
