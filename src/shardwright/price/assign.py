@@ -23,7 +23,7 @@ from shardwright.ir.kinds import COLLECTIVES
 from shardwright.ir.move_terms import MoveTerms
 from shardwright.ir.program import Op
 from shardwright.price.collectives import ALL_REDUCE, REDUCE_SCATTER, Move, local_bytes, reduce_partial, reduced
-from shardwright.price.uneven import moved_padding
+from shardwright.price.uneven import ever_padded, moved_padding
 from shardwright.price.ways import (
     MOST_WAYS,
     Allowed,
@@ -115,7 +115,6 @@ class Assigner:
         self._all_ways: dict[tuple[int, MoveTerms], _Kind | None] = {}
         self._some_ways: dict[tuple[int, MoveTerms, Allowed], _Kind] = {}
         self._each_way: dict[tuple[int, tuple[int, ...]], Way] = {}
-        self._moved: dict[tuple[int, MoveTerms], _Moved] = {}
 
     def assign(self, op: Op, problem: OpProblem, shapes: Sequence[Shape]) -> Assignment:
         """The cheapest way to run an op; ``shapes`` are shape and type of its operands, then results.
@@ -163,14 +162,12 @@ class Assigner:
         ]
         loops = terms.product and not is_batched(op.rule)
         found = Ways(ways, shapes, len(op.rule.sizes), terms, rounding, columns, own_seconds, loops=loops)
-        vectors = Memo(partial(_vector, self._moves, found, self._moved.setdefault((shape_class, terms), {})))
+        vectors = Memo(partial(self._moves.vector, found))
         return _Kind(found, Memo(partial(_weigh, self._moves, found, vectors)))
 
 
 _Around = tuple[tuple[Sharding, ...], tuple[Sharding, ...], tuple[bool, ...]]
 """How an op's operands lie and its results must, and which operands are free."""
-_Moved = dict[tuple[int, Sharding], dict[Lie, float]]
-"""Seconds of moving the tensors of an op: by the number of one, its sharding outside the op, and how it lies in it."""
 _Vector = NDArray[np.float64]
 """Seconds in each of the ways to run an op."""
 
@@ -198,17 +195,6 @@ def _weigh(moves: _Moves, ways: Ways, vectors: Memo[tuple[int, Sharding], _Vecto
             seconds = seconds + vectors[t, sharding]
     seconds = seconds.round(_DECIMALS)  # or equals would differ by how they were added up
     return _Weighed(seconds, Memo(partial(_assignment, moves, ways, seconds, around)))
-
-
-def _vector(moves: _Moves, ways: Ways, moved: _Moved, tensor: tuple[int, Sharding]) -> _Vector:
-    """The seconds of moving a tensor that lies, or must lie, so outside of the op."""
-    t, sharding = tensor
-    first, like = ways.distinct[t]
-    known = moved.setdefault(tensor, {})
-    for lie, number in first.items():
-        if lie not in known:
-            known[lie] = moves.seconds(ways, ways.ways[number], t, sharding)
-    return np.array([known[lie] for lie in first])[like]
 
 
 def _assignment(moves: _Moves, ways: Ways, seconds: _Vector, around: _Around, number: int) -> Assignment:
@@ -251,26 +237,54 @@ class _Moves:
     def __init__(self, mesh: MeshShape, prices: Prices, reluctance: float) -> None:
         self.mesh, self.prices, self.reluctance = mesh, prices, reluctance
         self._lines = Memo(partial(_line, mesh, Memo(partial(_sample_seconds, prices))))
+        self._some_lines = Memo(partial(_some_lines, self._lines))
         self._moves = Memo(partial(_moves_and_seconds, mesh, prices))
 
-    def seconds(self, ways: Ways, way: Way, t: int, sharding: Sharding) -> float:
-        """The seconds of moving a tensor that lies, or must lie, so outside of the op."""
-        count = len(way.operands)
-        looped = t >= count and self.is_loop(ways, way, t - count, sharding)
-        change = (
-            _before(sharding, way.operands[t], ways.rounding[t])
-            if t < count
-            else self._after(ways, way, t - count, sharding, looped=looped)
-        )
-        if change.have == change.want and not change.partial:
-            return 0.0
-        start, slope = self._lines[change]
-        seconds = start + slope * self._size(ways, t, change)
+    def vector(self, ways: Ways, tensor: tuple[int, Sharding]) -> _Vector:
+        """The seconds, in each of the ways, of moving a tensor that lies, or must lie, so outside of the op.
+
+        A move takes a time that is a straight line in the tensor's bytes, and tensors of other ops, of other sizes,
+        have the same lines.
+        """
+        t, sharding = tensor
+        first, like = ways.distinct[t]
+        count, lies = len(ways.ways[0].operands), tuple(first)
         if t < count:
-            return seconds * self.reluctance
-        if looped:
-            seconds += sum(self.loop_seconds(ways, way, sharding))
-        return seconds
+            starts, slopes = self._some_lines[lies, _Side(sharding, ways.rounding[t])]
+            return (self.reluctance * (starts + slopes * self._sizes(ways, t, lies, sharding)))[like]
+        terms, k = ways.terms, t - count
+        side = _Side(
+            sharding,
+            ways.rounding[t] if terms.narrowing[k] == 1 else 1.0,
+            terms.sharers,
+            terms.narrowing[k],
+            terms.addends,
+            self._reduced_whole(terms, lies, sharding),
+        )
+        starts, slopes = self._some_lines[lies, side]
+        seconds = starts + slopes * self._sizes(ways, t, lies, sharding)
+        if ways.loops:
+            for n, number in enumerate(first.values()):
+                if self.is_loop(ways, way := ways.ways[number], k, sharding):
+                    change = self._after(ways, way, k, sharding, looped=True)
+                    start, slope = self._lines[change]
+                    moved = start + slope * self._size(ways, t, change)
+                    seconds[n] = moved + sum(self.loop_seconds(ways, way, sharding))
+        return seconds[like]
+
+    def _reduced_whole(self, terms: MoveTerms, lies: Sequence[Lie], want: Sharding) -> tuple[bool, ...]:
+        """For each way to lie whether its partial sums are reduced whole where they could be scattered."""
+        if terms.reduces_whole:
+            return (True,) * len(lies)
+        wanted = {axis for axes in want for axis in axes}
+        onto = [tuple([axis for axis in partial if axis in wanted]) for _, partial in lies]
+        return tuple([bool(axes) and self.prices.reduces_whole(axes) for axes in onto])
+
+    def _sizes(self, ways: Ways, t: int, lies: Sequence[Lie], sharding: Sharding) -> _Vector | float:
+        """Bytes of a tensor that is moved from or to a sharding, padded as it is before or after."""
+        if not ever_padded(ways.shapes[t], self.mesh.sizes):
+            return ways.sizes[t]
+        return ways.sizes[t] * np.array([moved_padding(ways.shapes[t], lie, sharding, self.mesh) for lie, _ in lies])
 
     def is_loop(self, ways: Ways, way: Way, result: int, want: Sharding) -> bool:
         """Whether a product is made a loop that scatters its sums: see ``compiler.moving.LOOPED_PRODUCTS``."""
@@ -351,6 +365,36 @@ _NOTHING: tuple[tuple[Move, ...], float] = ((), 0.0)
 
 def _before(have: Sharding, want: Sharding, rounding: float) -> _Change:
     return _Change(have, (), want, 1, 1.0, rounding)
+
+
+class _Side(NamedTuple):
+    """How a tensor lies, or must lie, outside of an op; the rest as of a ``_Change``, ``whole`` for each way to lie.
+
+    ``whole`` is None for an operand.
+    """
+
+    sharding: Sharding
+    rounding: float
+    sharers: int = 1
+    narrowing: float = 1.0
+    addends: int = 1
+    whole: tuple[bool, ...] | None = None
+
+
+def _some_lines(
+    lines: Memo[_Change, tuple[float, float]], lies_and_side: tuple[tuple[Lie, ...], _Side]
+) -> tuple[_Vector, _Vector]:
+    """The lines of moves between each of some ways to lie and one sharding: seconds for no bytes, and for each."""
+    lies, side = lies_and_side
+    if side.whole is None:
+        changes = [_before(side.sharding, lie, side.rounding) for lie, _ in lies]
+    else:
+        changes = [
+            _Change(*lie, side.sharding, side.sharers, side.narrowing, side.rounding, whole, side.addends)
+            for lie, whole in zip(lies, side.whole, strict=True)
+        ]
+    found = [lines[c] if c.have != c.want or c.partial else (0.0, 0.0) for c in changes]
+    return np.array([start for start, _ in found]), np.array([slope for _, slope in found])
 
 
 def _line(mesh: MeshShape, samples: Memo[tuple[Move, int], float], change: _Change) -> tuple[float, float]:

@@ -57,13 +57,13 @@ def paddable(op: Op) -> frozenset[int]:
 
 def moved_padding(shape: tuple[int, ...], have: Sharding, want: Sharding, mesh: MeshShape) -> float:
     """Of a tensor that goes from one sharding to another, padded as it is before or after."""
-    if not _ever_padded(shape, mesh.sizes):
+    if not ever_padded(shape, mesh.sizes):
         return 1.0
     return max(padding(shape, have, mesh), padding(shape, want, mesh))
 
 
 @lru_cache(maxsize=4096)
-def _ever_padded(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+def ever_padded(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
     """Whether there are axes that split a dimension, and do not divide it: hardly ever, and it is asked very often."""
     ways = {prod(axes) for n in range(len(sizes)) for axes in combinations(sizes, n + 1)}
     return any(size % parts and splits(size, parts, padded=True) for size in set(shape) for parts in ways)
