@@ -19,6 +19,7 @@ import benchmarks
 import shardwright as sw
 from benchmarks.__main__ import runnable
 from benchmarks.baselines import automap, integer_program
+from benchmarks.clock.one import compiled_before
 from benchmarks.contenders import (
     CASES,
     CONTENDERS,
@@ -395,3 +396,17 @@ def test_the_list_of_benchmarks_names_each():
     modules = [command.split()[-1].removesuffix(".py").replace("/", ".") for command in named]
     places = [folder.parent.joinpath(*module.split(".")) for module in modules]
     assert all(place.with_suffix(".py").exists() or (place / "__main__.py").exists() for place in places)
+
+
+def test_what_was_compiled_for_the_clock_counts_only_for_the_code_that_read_it(tmp_path):
+    rows = [
+        {"key": "a", "reader": "this", "compiled": {"step_seconds": 1.0}},
+        {"key": "b", "reader": "another", "compiled": {"step_seconds": 2.0}},
+        {"key": "c", "reader": "this", "compiled": {}},
+        {"key": "d", "reader": "this", "compiled": {"crash": "SIGSEGV"}},
+        {"subject": "e", "unable": "nothing fits"},
+    ]
+    file = tmp_path / "clock.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert compiled_before(file, "this") == {"a": {"step_seconds": 1.0}}
+    assert compiled_before(tmp_path / "none.jsonl", "this") == {}
