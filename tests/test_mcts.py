@@ -85,7 +85,7 @@ def hills(heights: list[float], reach: int) -> Game[int, int]:
 
     return Game(
         [climbed(0)],
-        lambda place: [k for k in range(-reach, reach + 1) if k],
+        lambda _: [k for k in range(-reach, reach + 1) if k],
         lambda place, k: climbed((place + k) % len(heights)),
         lambda place: place,
         lambda place: heights[place],

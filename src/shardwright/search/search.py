@@ -21,8 +21,8 @@ from shardwright.search.simpler import AS_GOOD, PAYS, SAME, Equals, complexity, 
 from shardwright.space.pinned import Kept
 from shardwright.space.state import State
 
-_PATIENCE, _PATIENCE_STATES = 40, 1500
-"""A tree search ends after so many simulations without a better state, or so many states."""
+_PATIENCE, _PATIENCE_WORK = 25, 10_000
+"""A tree search ends after so many simulations, or so much work (see ``Scores.work``), without a better state."""
 _WORK = 180_000
 """What a search may do at most (see ``Scores.work``): a few seconds. Half of it goes to the first local improvement, a
 quarter to the tree search. Deciding an axis anew may take a quarter as much again."""
@@ -136,15 +136,14 @@ class _Progress:
         self.scores, self.most, self.simulations = scores, most, 0
         self.most_work = math.inf
         self._best: Found | None = None
-        self._last_gain = self._known = 0
+        self._last_gain = self._worked = 0
 
     def after(self, simulation: int) -> bool:
         """Whether to end the tree search after this simulation."""
         self.simulations = simulation
         if self.scores.best is not self._best:
-            self._best, self._last_gain, self._known = self.scores.best, simulation, self.scores.evaluations
-        states = self.scores.evaluations - self._known
-        tired = simulation - self._last_gain >= _PATIENCE or states > _PATIENCE_STATES
+            self._best, self._last_gain, self._worked = self.scores.best, simulation, self.scores.work
+        tired = simulation - self._last_gain >= _PATIENCE or self.scores.work - self._worked > _PATIENCE_WORK
         return (tired and self.most is None) or self.scores.work > self.most_work
 
 
@@ -156,6 +155,7 @@ def _search(space: Space, scores: Scores, progress: _Progress, seconds: float | 
     improve(scores, scores.best.lists, space.actions, _WORK / 2)
     if progress.most is None and seconds is None:
         progress.most_work = 3 / 4 * _WORK
+    progress.after(0)
     leaps = Leaps(space, scores, _SIMULATION_WORK, progress.most_work)
     result = tree_search(
         leaps.game([scores.best.lists, space.root]),
