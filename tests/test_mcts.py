@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.mcts import Game, Settings, search
+from shardwright.mcts import Game, search
 
 Subset = frozenset[int]
 
@@ -15,7 +15,7 @@ Subset = frozenset[int]
 def subsets(values: dict[Subset, float], count: int) -> Game[Subset, int]:
     """Take numbers one after the other, in any order; what counts is which were taken."""
     return Game(
-        frozenset(),
+        [frozenset()],
         lambda taken: [k for k in range(count) if k not in taken],
         lambda taken, k: taken | {k},
         lambda taken: taken,
@@ -39,7 +39,7 @@ def lock(length: int, seed: int = 3) -> Game[tuple[int, ...], int]:
         return right - 0.1 * (len(digits) - right)
 
     return Game(
-        (),
+        [()],
         lambda digits: range(10) if len(digits) < length else (),
         lambda digits, d: (*digits, d),
         lambda digits: digits,
@@ -62,24 +62,83 @@ def test_states_reached_in_several_ways_are_one_node() -> None:
     assert result.nodes == 2**6  # and not one for each of the 1,957 ways to take some of them in order
 
 
-def test_each_simulation_ends_the_search_of_at_least_one_node() -> None:
-    result = search(subsets(random_values(6, 1), 6), simulations=10_000, settings=Settings(width=100))
-    assert result.simulations <= 2**6
+def test_every_action_of_every_node_is_tried_once() -> None:
+    result = search(subsets(random_values(6, 1), 6), simulations=10_000)
+    assert result.simulations == 6 * 2**5
 
 
-def test_the_value_of_children_leads_the_way() -> None:
-    result = search(lock(8), simulations=200, seed=1)
+def test_values_lead_the_way() -> None:
+    result = search(lock(8), simulations=400, seed=1)
     assert result.value == 8
     assert not result.exhausted
 
 
-def test_a_state_met_on_a_random_play_is_kept() -> None:
-    values = {frozenset(range(k)): 0.0 for k in range(5)} | {frozenset(range(5)): 1.0}
-    game = Game(
-        0, lambda k: [1] if k < 5 else [], lambda k, a: k + a, lambda k: k, lambda k: values[frozenset(range(k))]
+def hills(heights: list[float], reach: int) -> Game[int, int]:
+    """Steps to the left and to the right on a ring, each of which ends on the top of the hill that it leads to."""
+
+    def climbed(place: int) -> int:
+        while True:
+            best = max((place - 1) % len(heights), (place + 1) % len(heights), key=heights.__getitem__)
+            if heights[best] <= heights[place]:
+                return place
+            place = best
+
+    return Game(
+        [climbed(0)],
+        lambda _: [k for k in range(-reach, reach + 1) if k],
+        lambda place, k: climbed((place + k) % len(heights)),
+        lambda place: place,
+        lambda place: heights[place],
     )
-    result = search(game, simulations=1, settings=Settings(rollout_stop=0.0, rollout_steps=9))
-    assert (result.state, result.value) == (5, 1.0)
+
+
+def test_a_game_may_lead_in_circles() -> None:
+    random = Random(4)
+    heights = [random.random() for _ in range(200)]
+    result = search(hills(heights, 4), simulations=10_000)
+    assert result.exhausted
+    assert result.value == max(heights)
+    tops = [k for k in range(200) if heights[k] >= max(heights[k - 1], heights[(k + 1) % 200])]
+    assert result.nodes <= len(tops)
+
+
+def test_nothing_is_left_where_every_action_leads_back() -> None:
+    result = search(hills([3.0, 2.0, 1.0, 0.0, 1.0, 2.0], 2), simulations=100)
+    assert (result.state, result.simulations, result.nodes, result.exhausted) == (0, 4, 1, True)
+
+
+def test_every_start_is_a_root() -> None:
+    """One has a low value, and the best state behind it."""
+    values = {**dict.fromkeys(range(9), 0.0), 9: 10.0, **dict.fromkeys(range(100, 110), 5.0)}
+
+    def of(*starts: int) -> Game[int, int]:
+        return Game(starts, lambda k: [1] if k % 100 < 9 else [], lambda k, a: k + a, lambda k: k, values.__getitem__)
+
+    assert search(of(100), simulations=100).value == 5
+    assert search(of(100, 0), simulations=100).state == 9
+    assert search(of(100, 0, 0, 100), simulations=100).nodes == 20
+
+
+def test_what_gained_elsewhere_is_tried_first() -> None:
+    """Of ten actions one is good everywhere: after it was met once, no new node tries another before it."""
+    tried: list[tuple[tuple[int, ...], int]] = []
+
+    def play(taken: tuple[int, ...], k: int) -> tuple[int, ...]:
+        tried.append((taken, k))
+        return (*taken, k)
+
+    game = Game(
+        [()], lambda t: range(10) if len(t) < 20 else (), play, lambda t: t, lambda t: t.count(7) - 0.1 * len(t)
+    )
+    search(game, simulations=200)
+    first: dict[tuple[int, ...], int] = {}
+    known = False
+    for taken, k in tried:
+        if taken not in first:
+            first[taken] = k
+            assert k == 7 or not known
+        known = known or k == 7
+    assert len(first) > 5
 
 
 def test_the_same_seed_gives_the_same_search() -> None:
@@ -87,7 +146,7 @@ def test_the_same_seed_gives_the_same_search() -> None:
     for seed in (5, 5, 6):
         game, seen = lock(6), []
         watched = Game(
-            game.root, game.actions, game.apply, game.key, lambda s, g=game, m=seen: m.append(s) or g.value(s)
+            game.starts, game.actions, game.play, game.key, lambda s, g=game, m=seen: m.append(s) or g.value(s)
         )
         search(watched, simulations=30, seed=seed)
         met.append(seen)
@@ -102,7 +161,7 @@ def test_it_ends_when_told() -> None:
     assert told == list(range(1, 8))
 
 
-def test_without_a_simulation_it_stays_at_the_root() -> None:
+def test_without_a_simulation_it_stays_where_it_starts() -> None:
     assert search(lock(3), simulations=0).state == ()
 
 
@@ -111,8 +170,7 @@ def test_a_game_without_actions_is_over() -> None:
     assert (result.value, result.simulations, result.exhausted) == (2.0, 0, True)
 
 
-def test_an_action_that_changes_nothing_does_not_trap_it() -> None:
-    """Two actions that lead to one state are one edge."""
-    game = Game(0, lambda k: ["a", "b"] if k < 3 else [], lambda k, _: k + 1, lambda k: k, float)
+def test_two_actions_that_lead_to_one_state_make_one_node() -> None:
+    game = Game([0], lambda k: ["a", "b"] if k < 3 else [], lambda k, _: k + 1, lambda k: k, float)
     result = search(game, simulations=50)
     assert (result.state, result.exhausted, result.nodes) == (3, True, 4)

@@ -44,14 +44,16 @@ class Chosen(NamedTuple):
     meshes: tuple[MeshChoice, ...] = ()
 
 
-def search_meshes(problem: Problem, budget: Budget, *, few: int = 1, watch: Watch | None = None) -> Chosen:
+def search_meshes(
+    problem: Problem, budget: Budget, *, few: int = 1, differ: bool = False, watch: Watch | None = None
+) -> Chosen:
     """Find the best state on the best of the shapes that the mesh may have.
 
     Raises ``PinError`` where the pins fit no shape: that of the first.
     """
     if len(problem.shapes) == 1:
-        return Chosen(problem, problem.search(budget, few=few, watch=watch))
-    race = _Race(problem, budget, few, watch)
+        return Chosen(problem, problem.search(budget, few=few, differ=differ, watch=watch))
+    race = _Race(problem, budget, few, watch, differ=differ)
     for shape in problem.shapes:
         race.enter(shape)
     if race.refused is not None and not race.looks:
@@ -77,8 +79,8 @@ def best_mesh(problem: Problem, seconds: float | None = None) -> Problem:
 class _Race:
     """Shapes against one another; those that look good are tried harder."""
 
-    def __init__(self, problem: Problem, budget: Budget, few: int, watch: Watch | None) -> None:
-        self.problem, self.budget, self.few, self.watch = problem, budget, few, watch
+    def __init__(self, problem: Problem, budget: Budget, few: int, watch: Watch | None, *, differ: bool) -> None:
+        self.problem, self.budget, self.few, self.watch, self.differ = problem, budget, few, watch, differ
         self.seconds = budget.seconds
         self.started = time.perf_counter()
         self.problems: dict[MeshShape, Problem] = {}
@@ -151,7 +153,7 @@ class _Race:
         return look
 
     def _search(self, shape: MeshShape, budget: Budget, starts: Sequence[State] = ()) -> Outcome:
-        return self.problems[shape].search(budget, few=self.few, starts=starts, watch=self.watch)
+        return self.problems[shape].search(budget, few=self.few, differ=self.differ, starts=starts, watch=self.watch)
 
     def _deadline(self, part: float) -> float:
         return math.inf if self.seconds is None else self.started + part * self.seconds

@@ -78,8 +78,9 @@ def partition(
         simulations: the number of simulations of the tree search; by default it goes on until it meets nothing better.
         seed: the seed of the search's random choices.
         progress: whether to show a progress bar; by default only on a terminal.
-        rerank: a target such as ``"tpu:v5e:4x4"``. The best few plans are compiled for it, the one with the best
-            figures by the compiler is returned, and the others are in ``plan.alternatives``.
+        rerank: a target such as ``"tpu:v5e:4x4"``. A few plans that are fast by the estimate and different from each
+            other are compiled for it, the one with the best figures by the compiler is returned, and the others are in
+            ``plan.alternatives``.
         ask_compiler: whether the device's compiler may be asked if a plan fits. The estimate of memory has a known
             margin of error. By default a plan that is closer to the limit than that is compiled where the compiler is
             installed (seconds to minutes for each of up to four plans); elsewhere its ``plan.fits`` is None. False
@@ -117,7 +118,7 @@ def partition(
     budget = budget.less(time.perf_counter() - started - problem.traced.tracing_seconds)
     few = FEW_EXPLICIT if rerank is None else FEW_COMPILED
     with search_bar(progress, seconds, problem.limit_bytes) as watch:
-        problem, outcome, meshes = search_meshes(problem, budget, few=few, watch=watch)
+        problem, outcome, meshes = search_meshes(problem, budget, few=few, differ=rerank is not None, watch=watch)
 
     def plan_of(state: State) -> Plan:
         return problem.plan(state, search=outcome.search, meshes=meshes)

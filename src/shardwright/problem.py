@@ -184,6 +184,7 @@ class Problem:
         budget: Budget | None = None,
         *,
         few: int = 1,
+        differ: bool = False,
         any_fit: bool = False,
         starts: Sequence[State] = (),
         use_tactics: bool = True,
@@ -191,7 +192,8 @@ class Problem:
     ) -> Outcome:
         """Search for the best states on this mesh, within the limit of memory and with the pins.
 
-        ``few`` is how many of the best states are wanted, and ``starts`` are further states to start from. With
+        ``few`` is how many of the best states are wanted, with ``differ`` such that a compiler would see a difference,
+        and ``starts`` are further states to start from. With
         ``any_fit`` the search ends at the first state that fits. Without ``use_tactics`` it starts from nothing.
         ``watch`` is called whenever a better state was met.
         """
@@ -210,6 +212,7 @@ class Problem:
                 simulations=budget.simulations,
                 seed=budget.seed,
                 few=few,
+                differ=differ,
                 any_fit=any_fit,
                 starts=(*self._own_starts(), *starts),
                 use_tactics=use_tactics,

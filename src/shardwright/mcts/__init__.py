@@ -1,4 +1,4 @@
-"""Monte Carlo tree search for one player, who may stop anywhere; it knows nothing of what is played."""
+"""Monte Carlo tree search for one player, who may start and stop anywhere; it knows nothing of what is played."""
 
 from shardwright.mcts.base import Game, Settings
 from shardwright.mcts.search import Result, search

@@ -1,4 +1,4 @@
-"""What a search is given: a game, as four functions, and its own settings."""
+"""What a search is given: a game, as a few functions, and its own settings."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Game(Generic[S, A]):
-    """A game for one player, without chance. Stopping is allowed in every state and is not an action of its own.
+    """A game for one player, without chance, who may start in several states and stop in any.
 
     Attributes:
-        root: where a game starts.
-        actions: what can be done in a state, always in the same order. Actions are hashable.
-        apply: the state that an action leads to.
-        key: equal for states that are the same whichever way they were reached. Games are finite: no action leads back
-            to a key that was met before.
+        starts: the states that a game can start from. There is at least one.
+        actions: what can be done in a state, always in the same order. Actions are hashable, and the same action can be
+            possible in many states: what it was worth in one is expected of it in others.
+        play: the state that an action ends in. It may do much more than the action says, such as improve what follows
+            from it, and may end in a state that was met before.
+        key: equal for states that are the same whichever way they were reached.
         value: of stopping in a state; higher is better.
 
     """
 
-    root: S
+    starts: Sequence[S]
     actions: Callable[[S], Sequence[A]]
-    apply: Callable[[S, A], S]
+    play: Callable[[S, A], S]
     key: Callable[[S], Hashable]
     value: Callable[[S], float]
 
@@ -36,22 +37,14 @@ class Settings:
     """How a search weighs what it knows against what it does not.
 
     Attributes:
-        exploration: weight of the prior over visits in PUCT (Rosin 2011; Silver et al. 2017).
-        temperature: of the softmax that turns the look-ahead's values into priors, as a part of their spread.
-        optimism: how much of an edge's worth is the best that was found behind it; the rest is the mean.
-        width: how many children of a node are looked at when it is first reached.
-        widening: how many more with each visit.
-        rollout_steps: the most actions that a simulation plays beyond the tree.
-        rollout_stop: the chance that it stops after each of them.
-        rollout_draws: of so many actions drawn at random, the one that has done best elsewhere is played.
+        exploration: weight of what was visited little over what is known to be good (UCT, Kocsis and Szepesvári 2006).
+        optimism: how much of a node's worth is the best that was found behind it; the rest is the mean.
+        width: how many actions of a node are tried before one of those that it has is followed.
+        widening: how many more, times the square root of its visits (progressive widening, Chaslot et al. 2008).
 
     """
 
-    exploration: float = 1.0
-    temperature: float = 0.15
+    exploration: float = 0.5
     optimism: float = 0.5
-    width: int = 8
+    width: int = 2
     widening: float = 1.0
-    rollout_steps: int = 2
-    rollout_stop: float = 0.2
-    rollout_draws: int = 3

@@ -1,19 +1,18 @@
-"""The states of a program on a mesh as a game: where a search starts, and the entries and tactics that it may add."""
+"""A program's states on a mesh as a search sees them: the entries and tactics that it may put on the axes' lists."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, product
 from typing import NamedTuple
 
 from shardwright.analysis import Analysis
 from shardwright.errors import PinError
-from shardwright.mcts import Game
 from shardwright.price import CostModel, Places
 from shardwright.request import MeshShape
 from shardwright.search.actions import Actions
-from shardwright.search.lists import Lists, Order, added
+from shardwright.search.lists import Lists, Order
 from shardwright.space import TACTICS, Decision, Decisions, Whole
 from shardwright.space.carried import carried_results
 from shardwright.space.decisions import entry_of
@@ -22,13 +21,6 @@ from shardwright.space.state import AnyEntry, KeepWhole
 
 _SMALL, _TINY_BYTES = 0.005, 2**20
 """What the small weights may make up of the bytes of all, and the most that one of the tiny among them has."""
-
-
-class Step(NamedTuple):
-    """An action of the tree search: one entry, or a whole tactic's, at the end of an axis's list."""
-
-    axis: int
-    entries: tuple[AnyEntry, ...]
 
 
 class Keepers(NamedTuple):
@@ -70,35 +62,11 @@ class Space:
             kept = {n: tuple(e for e in given if e.subject in allowed[axis]) for n, given in named.items()}
             tactics.append({n: given for n, given in kept.items() if given})
         self.actions = Actions(entries, actions.pruned, tuple(tactics), self.order.meets)
-        singles = [Step(axis, (entry,)) for axis, found in enumerate(entries) for entry in found]
-        macros = [
-            Step(axis, given)
-            for axis, named in enumerate(tactics)
-            for given in dict.fromkeys(named.values())
-            if len(given) > 1
-        ]
-        self.steps = [*singles, *macros]
         self.root: Lists = ((),) * len(costs.mesh.sizes)
-        self._steps: dict[Lists, list[Step]] = {}
-
-    def game(self, value: Callable[[Lists], float]) -> Game[Lists, Step]:
-        """The space as a game for the tree search."""
-        return Game(self.root, self._actions, self._apply, lambda lists: lists, value)
 
     def combinations(self) -> Iterator[tuple[tuple[str, ...], Lists]]:
         """One tactic, or none, for each axis, by their names."""
         return combinations(self.actions.tactics)
-
-    def _actions(self, lists: Lists) -> list[Step]:
-        found = self._steps.get(lists)
-        if found is None:
-            have = [{e.subject for e in entries} for entries in lists]
-            found = [s for s in self.steps if any(e.subject not in have[s.axis] for e in s.entries)]
-            self._steps[lists] = found
-        return found
-
-    def _apply(self, lists: Lists, step: Step) -> Lists:
-        return self.order.normal(added(lists, step.axis, *step.entries))
 
 
 def _keeps(

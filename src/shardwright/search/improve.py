@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardwright.analysis import Analysis
@@ -22,13 +22,23 @@ _SHORT = 6
 these alone of a longer one."""
 
 
-def improve(scores: Scores, start: Lists, actions: Actions, most_work: float = math.inf) -> Found:
-    """The state that no single change makes much better, or the best when so much is done (``Scores.work``)."""
+def improve(
+    scores: Scores,
+    start: Lists,
+    actions: Actions,
+    most_work: float = math.inf,
+    keep: Callable[[Lists], Lists] | None = None,
+) -> Found:
+    """The state that no single change makes much better, or the best when so much is done (``Scores.work``).
+
+    ``keep`` is done to a state after every change, so that what it decides stays while all else adapts to it.
+    """
     current = _found(scores, start)
     place = tried = 0
     moves = list(neighbours(current.lists, actions))
     while tried < len(moves) and scores.work < most_work:
-        new = _found(scores, moves[place % len(moves)])
+        move = moves[place % len(moves)]
+        new = _found(scores, keep(move) if keep else move)
         place, tried = place + 1, tried + 1
         if scores.better(new, current):  # go on with the same kind of change: it is likely to help again
             worth = scores.gain(new, current) > _WORTH

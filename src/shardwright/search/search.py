@@ -1,8 +1,9 @@
-"""The search for a state: warm starts from tactics, Monte Carlo tree search, local improvement."""
+"""The search for a state: warm starts from tactics, local improvement, tree search from one local optimum to others."""
 
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,27 +12,25 @@ from shardwright.analysis import Analysis
 from shardwright.mcts import search as tree_search
 from shardwright.price import Cost, CostModel
 from shardwright.search.actions import Actions, find_actions
+from shardwright.search.different import different
 from shardwright.search.game import NO_KEEPERS, Keepers, Space
 from shardwright.search.improve import improve
+from shardwright.search.leaps import Leaps
 from shardwright.search.lists import replaced
 from shardwright.search.scores import BudgetOver, Enough, Found, Milestone, Scores, Watch
 from shardwright.search.simpler import AS_GOOD, PAYS, SAME, Equals, complexity, keeps_parts, made_alike, simplified
 from shardwright.space.pinned import Kept
 from shardwright.space.state import State
 
-SIMULATIONS = 1000
-_PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 1500, 5, 50
-"""A tree search ends after so many states for each action without one that is better, divided by how many classes of
-ops there are to price: it can afford more where a state is cheap."""
+_PATIENCE, _PATIENCE_WORK = 25, 10_000
+"""A tree search ends after so many simulations, or so much work (see ``Scores.work``), without a better state."""
 _WORK = 180_000
 """What a search may do at most (see ``Scores.work``): a few seconds. Half of it goes to the first local improvement, a
 quarter to the tree search. Deciding an axis anew may take a quarter as much again."""
-_LEAST_WORK = 20_000
-"""Of work: a search that has done less, because its states are cheap, goes another round."""
-_MOST_ROUNDS = 16
+_SIMULATION_WORK = 5_000
+"""Of a simulation of the tree search, which is a local improvement twice."""
 _STARTS = 2
 """From how many of the best states local improvement sets out after a tree search; before it, from the best alone."""
-_ROUNDS_WITHOUT_GAIN = 2
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,8 @@ class Search:
 
     ``evaluations`` is the number of states that were priced, ``simulations`` that of the tree search, ``history`` the
     states that were better than all before them, and ``actions`` what it could do, with what was left out and why.
-    ``ended`` is why it ended: "converged", "exhausted" (every state was seen), "simulations", "seconds", "fits" or
-    "interrupted".
+    ``ended`` is why it ended: "converged", "exhausted" (no large change of any local optimum was left to try),
+    "simulations", "seconds", "fits" or "interrupted".
     """
 
     seconds: float
@@ -82,6 +81,7 @@ def find_state(
     simulations: int | None = None,
     seed: int = 0,
     few: int = 1,
+    differ: bool = False,
     any_fit: bool = False,
     starts: Sequence[State] = (),
     use_tactics: bool = True,
@@ -90,7 +90,8 @@ def find_state(
     """Search for the best states. ``costs`` must know the sets of ``pinned.whole``, of which ``keepers`` are some.
 
     The search starts from tactics, and may add a whole tactic at once; without ``use_tactics`` it has to find
-    everything by itself. ``starts`` are states that earlier searches met. With ``any_fit`` it ends at the first state
+    everything by itself. ``starts`` are states that earlier searches met. With ``differ`` the few best differ in what a
+    compiler would see (``search/different.py``). With ``any_fit`` it ends at the first state
     that fits. Without ``seconds`` the result depends on the seed alone. An interrupt (Ctrl-C) ends the search and not
     the program.
     """
@@ -98,13 +99,13 @@ def find_state(
     space = Space(analysis, costs, actions, pinned.whole, keepers, pinned=pinned.lists, use_tactics=use_tactics)
     deadline = math.inf if seconds is None else time.perf_counter() + seconds
     scores = Scores(costs, space.order, pinned, limit_bytes, deadline=deadline, any_fit=any_fit, watch=watch)
-    progress = _Progress(scores, math.inf if simulations is not None else _patience(space, costs))
+    progress = _Progress(scores, simulations)
     try:
         for state in starts:  # before the root: of equals the first is the best
             scores.cost(scores.lists(state))
         scores.cost(space.root)
         if seconds != 0 and simulations != 0:
-            ended = _rounds(space, scores, progress, seconds, simulations, seed)
+            ended = _search(space, scores, progress, seconds, seed)
         else:
             ended = "seconds" if seconds == 0 else "simulations"
     except BudgetOver:
@@ -116,7 +117,7 @@ def find_state(
             raise
         ended = "interrupted"
     assert scores.best is not None
-    simple, best_few = scores.best, _few(scores, few)
+    simple, best_few = scores.best, different(scores, few) if differ else _few(scores, few)
     if ended in ("converged", "exhausted"):
         try:
             simple = _alike(space, scores, _simplest(space, scores), scores.best)
@@ -131,56 +132,45 @@ def find_state(
     return Outcome(best, scores.best.cost, states, scores.state(simple.lists), search, front, pinned)
 
 
-def _patience(space: Space, costs: CostModel) -> float:
-    share = _PATIENCE / max(len(costs.classes.ops.keys), 1)
-    return len(space.steps) * min(max(share, _LEAST_PATIENCE), _MOST_PATIENCE)
-
-
 class _Progress:
-    """Counts simulations, and ends a tree search that has met nothing better for a while."""
+    """Counts simulations, and ends a tree search that has done enough, or has met nothing better for a while."""
 
-    def __init__(self, scores: Scores, patience: float) -> None:
-        self.scores, self.patience, self.simulations = scores, patience, 0
-        self.last_gain = 0
+    def __init__(self, scores: Scores, most: int | None) -> None:
+        self.scores, self.most, self.simulations = scores, most, 0
         self.most_work = math.inf
+        self._best: Found | None = None
+        self._last_gain = self._worked = 0
 
     def after(self, simulation: int) -> bool:
         """Whether to end the tree search after this simulation."""
-        self.simulations += 1
-        latest = self.scores.history[-1].evaluations if self.scores.history else 0
-        self.last_gain = max(self.last_gain, latest, self.scores.evaluations if simulation == 1 else 0)
-        return self.scores.evaluations - self.last_gain > self.patience or self.scores.work > self.most_work
+        self.simulations = simulation
+        if self.scores.best is not self._best:
+            self._best, self._last_gain, self._worked = self.scores.best, simulation, self.scores.work
+        tired = simulation - self._last_gain >= _PATIENCE or self.scores.work - self._worked > _PATIENCE_WORK
+        return (tired and self.most is None) or self.scores.work > self.most_work
 
 
-def _rounds(
-    space: Space, scores: Scores, progress: _Progress, seconds: float | None, simulations: int | None, seed: int
-) -> str:
-    """Tree search and local improvement in turn; with time left, again until nothing better comes of it."""
-    work = float(_WORK)
+def _search(space: Space, scores: Scores, progress: _Progress, seconds: float | None, seed: int) -> str:
+    """Tactics, local improvement, tree search, and local improvement again. How it ended is returned."""
     for _, lists in space.combinations():
         scores.cost(lists)
-    if scores.best is not None:  # the others would mostly lead to the same; after the tree search there are better ones
-        improve(scores, scores.best.lists, space.actions, work / 2)
-    rounds_without_gain = 0
-    for number in range(_MOST_ROUNDS):
-        before = scores.best
-        progress.most_work = 3 / 4 * work if simulations is None else math.inf
-        count = (SIMULATIONS if simulations is None else simulations) << number
-        result = tree_search(space.game(scores.value), simulations=count, seed=seed + number, after=progress.after)
-        _improve_best(space, scores, work)
-        if result.exhausted:
-            return "exhausted"
-        if simulations is not None:
-            return "simulations"
-        if seconds is None and scores.work > _LEAST_WORK:
-            break
-        rounds_without_gain = 0 if scores.best is not before else rounds_without_gain + 1
-        if rounds_without_gain >= _ROUNDS_WITHOUT_GAIN:
-            break
-        progress.patience *= 2
-        work *= 2
+    assert scores.best is not None
+    improve(scores, scores.best.lists, space.actions, _WORK / 2)
+    if progress.most is None and seconds is None:
+        progress.most_work = 3 / 4 * _WORK
+    progress.after(0)
+    leaps = Leaps(space, scores, _SIMULATION_WORK, progress.most_work)
+    result = tree_search(
+        leaps.game([scores.best.lists, space.root]),
+        simulations=sys.maxsize if progress.most is None else progress.most,
+        seed=seed,
+        after=progress.after,
+    )
+    _improve_best(space, scores, math.inf if seconds is not None else _WORK)
+    if progress.most is not None:
+        return "exhausted" if result.exhausted else "simulations"
     _decide_anew(space, scores)
-    return "converged"
+    return "exhausted" if result.exhausted else "converged"
 
 
 def _decide_anew(space: Space, scores: Scores) -> None:

@@ -1,0 +1,269 @@
+"""What each part of the search is worth: without it, or with something simpler in its place, at equal work.
+
+    python -m benchmarks.ablation --rows ablation.jsonl                  the hard cases that are not in the file yet
+    python -m benchmarks.ablation --rows ablation.jsonl --models         the models of `benchmarks/search.py`: hours
+    python -m benchmarks.ablation --rows ablation.jsonl --only towers    cases with that in their names
+    python -m benchmarks.ablation --rows ablation.jsonl --no-run --write docs/benchmarks/ablation.md
+
+The hard cases (`benchmarks/hard.py`) are small programs on which local improvement gets stuck. The whole search runs
+with three seeds, until it ends by itself. Every variant then gets the same work as the whole search had with that seed:
+prices worked out anew (`Scores.work`). Where all prices of a small program are known, work stands still: there a
+variant ends when it has met as many states as the whole search. "No tree": tactics, local improvement, and axes
+decided anew. "Restarts": local improvement from random states in place of the tree. "No improvement in the tree": its
+simulations make a large change and nothing else. "No tactics": neither as starts nor as changes. The integer program
+follows Alpa and gets a minute; its choice is priced as all others are.
+
+Figures are the parts by which a step is longer than the best that is known, for the worst and the best seed; "over"
+means that it does not fit the memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+
+import shardwright as sw
+from benchmarks import search as at_size
+from benchmarks.baselines import integer_program
+from benchmarks.hard import HARD
+from shardwright.devices import find_device
+from shardwright.mcts import Game, Result
+from shardwright.mcts import search as tree_search
+from shardwright.models import build
+from shardwright.price import CostModel, Places
+from shardwright.request import MeshShape
+from shardwright.search import Outcome, find_keepers, find_state
+from shardwright.search.improve import improve
+from shardwright.search.leaps import Leaps
+from shardwright.search.lists import Lists
+from shardwright.search.scores import Scores
+from shardwright.space.state import State
+
+FULL, NO_TREE, RESTARTS, PLAIN, NO_TACTICS = "full", "no tree", "restarts", "no improvement in the tree", "no tactics"
+VARIANTS = (FULL, NO_TREE, RESTARTS, PLAIN, NO_TACTICS)
+INTEGER = "integer program"
+MODELS = at_size.MODELS | {f"{name} of 2 layers": (name, {"layers": 2}) for name in ("gpt", "moe")}
+MESHES = at_size.MESHES | {"tpu-v5e, 3 axes": {"a": 2, "b": 2, "c": 4}}
+SLACK, GAIN = 1e-3, 5e-3
+_STALE, _LONGEST = 8, 5
+
+Row = dict[str, Any]
+
+
+def no_tree(game: Game[Lists, Any], **_: object) -> Result[Lists]:
+    """In place of the tree search: nothing."""
+    return Result(game.starts[0], game.value(game.starts[0]), 0, 1, exhausted=False)
+
+
+def restarts(game: Game[Lists, Any], *, seed: int, **_: object) -> Result[Lists]:
+    """In place of the tree search: local improvement from random states, until nothing new is met."""
+    leaps, random = owner(game), Random(seed)
+    scores, actions = leaps.scores, leaps.space.actions
+    stale = count = 0
+    while stale < _STALE:
+        met = scores.evaluations
+        improve(scores, random_lists(actions.entries, random), actions)
+        stale, count = 0 if scores.evaluations > met else stale + 1, count + 1
+    return Result(game.starts[0], game.value(game.starts[0]), count, count, exhausted=False)
+
+
+def plain_tree(game: Game[Lists, Any], **options: Any) -> Result[Lists]:
+    """The tree search whose simulations make a large change and improve nothing."""
+    order = owner(game).space.order
+    plain = Game(game.starts, game.actions, lambda s, leap: order.normal(leap.made(s)), game.key, game.value)
+    return tree_search(plain, **options)
+
+
+def owner(game: Game[Lists, Any]) -> Leaps:
+    leaps = getattr(game.play, "__self__", None)
+    assert isinstance(leaps, Leaps)
+    return leaps
+
+
+def random_lists(entries: Sequence[Sequence[Any]], random: Random) -> Lists:
+    lists = []
+    for found in entries:
+        drawn = random.sample(list(found), min(len(found), random.randint(0, _LONGEST)))
+        lists.append(tuple({e.subject: e for e in drawn}.values()))
+    return tuple(lists)
+
+
+IN_PLACE: dict[str, Callable[..., Result[Lists]]] = {NO_TREE: no_tree, RESTARTS: restarts, PLAIN: plain_tree}
+
+
+def run(problem: Any, variant: str, seed: int, most_work: float, most_states: float) -> tuple[Outcome, int]:
+    """A search with this variant in place of the whole, and its work. Past what it may do it ends."""
+
+    def watch(scores: Scores) -> None:
+        if scores.work > most_work or scores.evaluations > most_states:
+            raise KeyboardInterrupt  # which ends a search and keeps what it has
+
+    costs = problem.costs()
+    with mock.patch("shardwright.search.search.tree_search", IN_PLACE.get(variant, tree_search)):
+        found = find_state(
+            *(problem.analysis, costs, problem.root, problem.limit_bytes),
+            keepers=problem.keepers,
+            kept=getattr(problem, "kept", None),
+            seed=seed,
+            use_tactics=variant != NO_TACTICS,
+            watch=watch,
+        )
+    return found, costs.priced_units
+
+
+def rows_of(
+    name: str, problem: Any, seeds: Sequence[int], variants: Sequence[str], done: set[tuple[str, str, int]]
+) -> Iterator[Row]:
+    """What is not done yet of a case. Without the tree nothing depends on the seed."""
+    for seed in seeds:
+        wanted = [v for v in VARIANTS if v in variants and (v != NO_TREE or seed == seeds[0])]
+        missing = [v for v in wanted if (name, v, seed) not in done]
+        if not missing:
+            continue
+        whole, work = run(problem, FULL, seed, math.inf, math.inf)
+        for variant in (FULL, *(v for v in missing if v != FULL)):
+            found, took = whole, work
+            if variant != FULL:
+                found, took = run(problem, variant, seed, work, whole.search.evaluations)
+            row: Row = {"case": name, "variant": variant, "seed": seed, "step_us": 1e6 * found.cost.step_seconds}
+            row |= {"over_bytes": found.cost.over_bytes(problem.limit_bytes), "work": took}
+            row |= {"states": found.search.evaluations, "simulations": found.search.simulations}
+            if variant in missing:
+                yield row
+    if INTEGER in variants and (name, INTEGER, 0) not in done:
+        chosen = integer_program(problem.costs(), problem.limit_bytes, seconds=60.0)
+        row = {"case": name, "variant": INTEGER, "seed": 0, "step_us": None, "over_bytes": None, "note": chosen.note}
+        if chosen.cost is not None:
+            over = max(chosen.cost.peak_bytes - problem.limit_bytes, 0)
+            row |= {"step_us": 1e6 * chosen.cost.step_seconds, "over_bytes": over}
+        yield row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=Path, required=True, help="file of rows, one JSON object a line")
+    parser.add_argument("--only", default="", help="part of a case's name")
+    parser.add_argument("--models", action="store_true", help="the models of benchmarks/search.py instead")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--variants", nargs="+", choices=(*VARIANTS, INTEGER), default=(*VARIANTS, INTEGER))
+    parser.add_argument("--no-run", action="store_true")
+    parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
+    options = parser.parse_args()
+    rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows.exists() else []
+    done = {(row["case"], row["variant"], row["seed"]) for row in rows}
+    if not options.no_run:
+        for name, problem in problems(options.only, options.models):
+            for row in rows_of(name, problem, range(options.seeds), options.variants, done):
+                rows.append(row)
+                with options.rows.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+                print(json.dumps(row), flush=True)
+    if options.write:
+        options.write.write_text(document(rows))
+
+
+def problems(only: str, models: bool) -> Iterator[tuple[str, Any]]:
+    """The hard cases, or models on all their meshes with ample and with tight memory."""
+    if not models:
+        yield from ((name, case.problem()) for name, case in HARD.items() if only in name)
+        return
+    for model, device, tight in product(MODELS, MESHES, (False, True)):
+        name = f"{model} {device} {'tight' if tight else 'ample'}"
+        if only in name:
+            yield name, ModelProblem(model, device, tight)
+
+
+class ModelProblem:
+    """A model on a mesh; tight memory is nine tenths of what the plan for ample memory takes."""
+
+    def __init__(self, model: str, device: str, tight: bool) -> None:
+        name, sizes = MODELS[model]
+        fn, args, options = build(name, **sizes)
+        self.analysis = sw.analyse(fn, *args, **options)
+        self.places = Places(self.analysis)
+        self.device, self.mesh = find_device(device.partition(",")[0]), MeshShape.of(MESHES[device])
+        whole, self.keepers = find_keepers(self.analysis, ())
+        self.root = State(((),) * len(self.mesh.sizes), whole)
+        self.limit_bytes = self.device.usable_bytes
+        if tight:
+            self.limit_bytes = int(0.9 * run(self, FULL, 0, math.inf, math.inf)[0].cost.peak_bytes)
+
+    def costs(self) -> CostModel:
+        """A cost model that has priced nothing yet."""
+        return CostModel(self.places, self.mesh, self.device, self.root.whole)
+
+
+def document(rows: Sequence[Row]) -> str:
+    about = __doc__.split("\n\n")
+    columns = (*VARIANTS, INTEGER)
+    lines = [f"| case | best, µs | work | {' | '.join(columns)} |", "|---" * (len(columns) + 3) + "|"]
+    names = list(dict.fromkeys(row["case"] for row in rows))
+    for name in names:
+        of = {v: [r for r in rows if r["case"] == name and r["variant"] == v] for v in columns}
+        best = best_of(name, rows)
+        work = [r["work"] for r in of[FULL]]
+        cells = [cell(of[v], best) for v in columns]
+        lines.append(f"| {name} | {best:,.2f} | {sum(work) // max(len(work), 1):,} | {' | '.join(cells)} |")
+    return (
+        f"# {about[0]}\n\n{about[2].strip()}\n\n{about[3].strip()}\n\n{summary(rows)}\n\n"
+        + "\n".join(lines)
+        + f"\n\n{date.today()}, shardwright {sw.__version__}, jax {jax.__version__}, Python "
+        f"{platform.python_version()}, {os.cpu_count()} cores.\n"
+    )
+
+
+def best_of(name: str, rows: Sequence[Row]) -> float:
+    fitting = [r["step_us"] for r in rows if r["case"] == name and r["over_bytes"] == 0]
+    known = [HARD[name].best_us] if name in HARD else []
+    return min(fitting + known)
+
+
+def excess(row: Row, best: float) -> float:
+    """The part by which a step is longer than the best; infinite where there is none, or it does not fit."""
+    return row["step_us"] / best - 1 if row["over_bytes"] == 0 else math.inf
+
+
+def cell(rows: Sequence[Row], best: float) -> str:
+    parts = sorted(excess(row, best) for row in rows)
+    texts = ["over" if part == math.inf else f"{max(part, 0):.2%}" for part in parts]
+    return "" if not texts else texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """By cases and seeds: how often the whole search is worse than each variant, as good, and better."""
+    of = {(r["case"], r["variant"], r["seed"]): r for r in rows}
+    out = []
+    for variant in (*VARIANTS[1:], INTEGER):
+        worse = better = count = 0
+        for name, other, seed in of:
+            if other != FULL or (mate := of.get((name, variant, 0 if variant in (NO_TREE, INTEGER) else seed))) is None:
+                continue
+            best = best_of(name, rows)
+            ours, theirs = excess(of[name, FULL, seed], best), excess(mate, best)
+            count += 1
+            worse += ours > theirs + SLACK
+            better += theirs >= ours + GAIN
+        out.append(
+            f'Against "{variant}": better by {GAIN:.1%} or more in {better} of {count} searches, '
+            f"worse by more than {SLACK:.1%} in {worse}."
+        )
+    return "\n".join(f"- {line}" for line in out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
