@@ -13,7 +13,7 @@ decided anew. "Restarts": local improvement from random states in place of the t
 simulations make a large change and nothing else. "No tactics": neither as starts nor as changes. The integer program
 follows Alpa and gets a minute; its choice is priced as all others are.
 
-Figures are the parts by which a step is longer than the best that is known, for the worst and the best seed; "over"
+Figures are the parts by which a step is longer than the best that is known, from the best seed to the worst; "over"
 means that it does not fit the memory.
 """
 
@@ -210,7 +210,8 @@ class ModelProblem:
 
 def document(rows: Sequence[Row]) -> str:
     about = __doc__.split("\n\n")
-    columns = (*VARIANTS, INTEGER)
+    run_at_all = {row["variant"] for row in rows}
+    columns = [v for v in (*VARIANTS, INTEGER) if v in run_at_all]
     lines = [f"| case | best, µs | work | {' | '.join(columns)} |", "|---" * (len(columns) + 3) + "|"]
     names = list(dict.fromkeys(row["case"] for row in rows))
     for name in names:
@@ -258,6 +259,8 @@ def summary(rows: Sequence[Row]) -> str:
             count += 1
             worse += ours > theirs + SLACK
             better += theirs >= ours + GAIN
+        if not count:
+            continue
         out.append(
             f'Against "{variant}": better by {GAIN:.1%} or more in {better} of {count} searches, '
             f"worse by more than {SLACK:.1%} in {worse}."
