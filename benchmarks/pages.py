@@ -35,6 +35,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "kernels_at_size": ("benchmarks/kernels_at_size.py --rows {rows} --write {page}",),
     "programs": ("-m benchmarks.programs --rows {rows} --write {page}",),
     "optimum": ("-m benchmarks.optimum --write {page}",),
+    "ablation": ("-m benchmarks.ablation --rows {rows} --write {page}",),
     "meshes": ("benchmarks/meshes.py --write {page}",),
     "search": (
         "-m benchmarks.search --rows {rows}",
