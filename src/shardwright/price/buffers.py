@@ -2,8 +2,9 @@
 
 Positions are the numbers of ops, in program order; a loop's body stands right after the loop. One buffer holds what a
 loop carries, from its first content to the last use of what comes out, and what is updated in place. Results that take
-over a donated argument's buffer need none of their own. What is gathered from or scattered to may lie in another order
-for that, in a buffer of its own: see ``compiler/layouts.py``.
+over a donated argument's buffer need none of their own; others have theirs from the start: see ``price/results.py``.
+What is gathered from or scattered to may lie in another order for that, in a buffer of its own: see
+``compiler/layouts.py``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from shardwright.ir.kinds import (
     ADDS_DIMENSIONS,
     BRANCHES,
     CONSTRAINT,
+    CONTRACTIONS,
     IN_PLACE,
     INDEXED,
     MANUAL,
@@ -32,6 +34,7 @@ from shardwright.ir.program import Op, Program, bits_of, is_elementwise
 from shardwright.price.gathered import TABLE, Laid, taken_apart
 from shardwright.price.kernels import Kernels, done
 from shardwright.price.relaid import Relaid, find_relaid
+from shardwright.price.results import gaps_before
 
 
 class Form(NamedTuple):
@@ -94,6 +97,7 @@ class _Sharing:
         self.laid: list[Laid] = []
         self.contracting = {kernels.at[o] for o, op in enumerate(program.ops) if op.flops}
         self.reduced = _reduced(program, kernels)
+        self.turned = _turned(program, kernels)
         self.positions = sorted({kernels.at[o] for o, op in enumerate(program.ops) if kernels.root[o] == o})
         self.start = [_start(program, kernels, v) for v in range(len(program.values))]
         self.last_use = self._last_uses()
@@ -148,7 +152,8 @@ class _Sharing:
         temporary = [buffer for buffer in temporary if buffer.value not in spans]
         held = [a.value for a in program.arguments]
         host = program.on_host
-        device = [buffer for buffer in (*temporary, *copies, *self._hoisted()) if buffer.value not in host]
+        returned = self._given(temporary)
+        device = [buffer for buffer in (*temporary, *returned, *copies, *self._hoisted()) if buffer.value not in host]
         return Buffers(
             tuple(v for v in held if v not in host),
             (*device, *self._pipelined()),
@@ -170,6 +175,22 @@ class _Sharing:
         made = maker >= 0 and not self.program.ops[maker].regions and v not in self.program.returned
         made = made and v not in self.program.on_host
         return Buffer(v, start, end, Form(rows=rows, brief=few and made and not loops and not rows))
+
+    def _given(self, temporary: list[Buffer]) -> list[Buffer]:
+        """The memory of results before they are there, while no other value of the same kind lies in it."""
+        program = self.program
+        results = {self.home(v) for v in program.regions[0].results}
+        others: dict[tuple[tuple[int, ...], str], list[tuple[int, int]]] = defaultdict(list)
+        for buffer in temporary:
+            value = program.values[buffer.value]
+            if value.region == 0 and buffer.value not in results:
+                others[value.shape, value.dtype].append((buffer.start, buffer.end))
+        found = []
+        for buffer in sorted((b for b in temporary if b.value in results), key=lambda b: b.start):
+            value = program.values[buffer.value]
+            gaps = gaps_before(buffer.start, others[value.shape, value.dtype])
+            found += [Buffer(buffer.value, start, end, buffer.form) for start, end in gaps]
+        return found
 
     def _pipelined(self) -> list[Buffer]:
         """What a loop moves to the host or back, once more: the move is under way while the next turn runs."""
@@ -283,13 +304,18 @@ class _Sharing:
         return self.last_use[v] <= o and self.kernels.stored[v]
 
     def _reuse(self, o: int) -> None:
-        """An elementwise kernel writes its result over an operand of the same type that it is the last to read."""
+        """An elementwise kernel writes its result over an operand of the same type that it is the last to read.
+
+        Not so one that turns the dimensions of a product around.
+        """
         program, op = self.program, self.program.ops[o]
         if len(op.results) != 1 or not self.kernels.stored[op.results[0]] or op.flops or op.regions:
             return
         value = program.values[op.results[0]]
         kernel = self.kernels.joined.get(self.kernels.root[o], self.kernels.root[o])
         if op.kind in READS_OUT_OF_PLACE or self.reduced.get(kernel, 0) >= math.prod(value.shape):
+            return
+        if self.kernels.root[o] in self.turned:
             return
         for v in op.operands:
             other = program.values[v]
@@ -420,6 +446,19 @@ def _reduced(program: Program, kernels: Kernels) -> dict[int, int]:
         if op.kind == "reduce":
             kernel = kernels.joined.get(kernels.root[o], kernels.root[o])
             found[kernel] = max(found[kernel], math.prod(program.values[op.operands[0]].shape))
+    return found
+
+
+def _turned(program: Program, kernels: Kernels) -> set[int]:
+    """The roots of kernels that turn the dimensions of a product's result around before they store it."""
+    found = set[int]()
+    for o, op in enumerate(program.ops):
+        if op.kind in CONTRACTIONS and op.flops:
+            users = program.users[op.results[0]]
+            while len(users) == 1 and program.ops[users[0]].kind in (*VIEWS, CONSTRAINT):
+                if kernels.root[users[0]] == kernels.root[o] and program.ops[users[0]].kind == "transpose":
+                    found.add(kernels.root[o])
+                users = program.users[program.ops[users[0]].results[0]]
     return found
 
 

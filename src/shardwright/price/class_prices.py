@@ -591,10 +591,12 @@ def _kernel_work(
     rest = shares[cut + 1 :]
     moved = min(shares[cut].work.writes, max([size for share in rest for size in share.work.reads], default=0.0))
     second = _work_of_ops(after, costs, rest, moved)
+    kept = sum([share.work.writes for op, share in zip(after.ops, rest, strict=True) if op.stores])
+    waiting = max(0.0, shares[cut].work.writes - kept)  # what is as large is written over it
     return KernelWork(
         first.work,
         first.comm_seconds + second.comm_seconds,
-        first.unmoved_bytes + second.unmoved_bytes,
+        first.unmoved_bytes + second.unmoved_bytes + waiting,
         first.looped_seconds + second.looped_seconds,
         first.copy_seconds + second.copy_seconds,
         second.work,

@@ -21,6 +21,7 @@ from shardwright.compiler.fusing import (
     ONE_HOT,
     OPERANDS_INSIDE,
     RECOMPUTED,
+    SUMMED_INSIDE,
     Recomputing,
     Softmax,
 )
@@ -28,6 +29,7 @@ from shardwright.compiler.storing import IN_BOTH_TYPES
 from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
 from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, bits_of, is_elementwise
+from shardwright.price.sums import sum_of
 
 _REPEATED = 8
 """A value that repeats another at least so often is made of it where it is needed."""
@@ -64,7 +66,8 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
             must[v] = True
             (wide if row > softmax.longest_product_row else narrow).add(scores)
     tables = _gathered_tables(program) if compiler[IN_BOTH_TYPES] else set[int]()
-    inside, ends, twice = _epilogues(program, fused, must, compiler[EPILOGUES], wide, narrow, tables)
+    longest, sums = compiler[EPILOGUES], compiler[SUMMED_INSIDE]
+    inside, ends, twice = _epilogues(program, fused, must, longest, wide, narrow, tables, sums=sums)
     together = _come_together(program, must, ends)
     stored = [value.op < 0 for value in program.values]
     leaves: dict[int, frozenset[int]] = {wide_value: frozenset({v}) for wide_value, v in twice.items()}
@@ -519,10 +522,13 @@ def _epilogues(
     wide: set[int],
     narrow: set[int],
     tables: set[int],
+    *,
+    sums: bool,
 ) -> tuple[set[int], set[int], dict[int, int]]:
     """The values that contractions compute on the way to what they store, the latest contraction first, and the latter.
 
-    Of the values that could be stored it is the last, but a conversion to a wider type at the end is left to the users.
+    Of the values that could be stored it is the last, but a conversion to a wider type at the end is left to the users,
+    and what is only there to be added up is not stored at all, if there are ``sums`` inside.
     """
     claimed: set[int] = set()
     inside: set[int] = set()
@@ -536,6 +542,10 @@ def _epilogues(
         must[op.results[0]] = False
         values, meetings = _meetings(program, fused, must, o, claimed, newest, longest)
         end = meetings[-1]
+        if sums and values[end] == values[-1] and not must[values[-1]] and sum_of(program, values[-1], o, newest) >= 0:
+            inside.update(values)
+            claimed.update(program.values[v].op for v in values[1:])
+            continue
         if not must[values[end]]:
             end = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
             several = values[end] in narrow or len(_products_reading(program, fused, values[end])) > 1
