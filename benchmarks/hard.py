@@ -1,6 +1,6 @@
 """Small programs on which local improvement gets stuck, from tactics and from nothing, though a better state is known.
 
-They were found among 250 random ones of the kinds below (widths, meshes, devices and limits drawn at random), as those
+They were found among 242 random ones of the kinds below (widths, meshes, devices and limits drawn at random), as those
 where 25 local improvements from random states, or longer searches, met a state that is faster by 0.2% or more.
 """
 

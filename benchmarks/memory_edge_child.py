@@ -27,7 +27,7 @@ from shardwright.verify.compile import verify_compiled
 DEVICE = "tpu-v5e"
 NEAR = 0.1
 """Of the limit: what is closer than this is at the edge."""
-_NEAR, _TRIES, _SIMULATIONS = 0.95, 4, 20
+_NEAR, _TRIES, _SIMULATIONS = 0.95, 4, 2
 """A plan is near enough to what it was sized for from this part of it on; so many sizes are tried, each by a search of
 so many simulations."""
 

@@ -29,7 +29,7 @@ one where that would be more than so many."""
 _APART, _MOST_PLANS = 0.01, 12
 """Plans closer than that in both time and memory are one on the front; of more than so many the closest are left out.
 """
-_SIMULATIONS = 20
+_SIMULATIONS = 2
 """Of the tree search under a tighter limit: it sets out from all that the searches before it have met."""
 _NO_LIMIT = 2**62
 

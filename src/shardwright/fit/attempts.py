@@ -22,7 +22,7 @@ from shardwright.search import Outcome
 from shardwright.space.state import State
 from shardwright.traced import Traced
 
-_SHORT = Budget(simulations=20)
+_SHORT = Budget(simulations=2)
 """Of a try: tactics and local changes find what is small."""
 _SMALLEST = 1
 
