@@ -600,7 +600,7 @@ class TestSoftmax:
         assert gated("td,edf->etf") == gated("td,edf->tef") + 1
 
     def test_a_result_has_its_memory_from_the_start(self):
-        """What is as large may lie in it before, and nothing smaller."""
+        """What is larger cannot lie in it before."""
 
         def fn(x):
             large = jnp.sort(jnp.concatenate([x, x, x, x]), axis=0)
@@ -612,6 +612,18 @@ class TestSoftmax:
         without = peak_mib(lambda x: fn(x).sum(), f32(512, 512))
         assert round(peak_mib(fn, f32(512, 512)) - without, 3) == 1
         assert peak_mib(chain, f32(512, 512)) == 3
+
+    def test_what_is_smaller_lies_in_a_results_memory_before_it(self):
+        """One value at a time; not the last one, from which the result is made."""
+
+        def fn(x, w, last, count):
+            for _ in range(count):
+                x = x @ w
+            return x @ last
+
+        shapes = f32(2048, 512), f32(512, 512), f32(512, 2048)
+        for count in (1, 2, 4):
+            assert peak_mib(lambda *given, count=count: fn(*given, count), *shapes) == 4 + 1 + 4 + 2 + 16
 
 
 def test_logits_that_are_gathered_from_are_there_in_both_types():

@@ -34,11 +34,11 @@ from shardwright.ir.program import Op, Program, bits_of, is_elementwise
 from shardwright.price.gathered import TABLE, Laid, taken_apart
 from shardwright.price.kernels import Kernels, done
 from shardwright.price.relaid import Relaid, find_relaid
-from shardwright.price.results import gaps_before
+from shardwright.price.results import Span, idle_before
 
 
 class Form(NamedTuple):
-    """How a buffer holds a value: ``scale`` times its bytes.
+    """How a buffer holds a value: ``scale`` times its bytes, of which it is there as ``idle`` a part before it is made.
 
     ``rows`` are dimensions that are to be minor. A ``copy`` is there only where the value itself lies otherwise. What
     is ``brief`` may never come to the device's memory, if it is small enough to stay beside its units.
@@ -48,6 +48,7 @@ class Form(NamedTuple):
     rows: tuple[int, ...] = ()
     copy: bool = False
     brief: bool = False
+    idle: float = 1.0
 
 
 AS_IT_LIES = Form()
@@ -177,20 +178,21 @@ class _Sharing:
         return Buffer(v, start, end, Form(rows=rows, brief=few and made and not loops and not rows))
 
     def _given(self, temporary: list[Buffer]) -> list[Buffer]:
-        """The memory of results before they are there, while no other value of the same kind lies in it."""
+        """The memory of results before they are there, but for what lies in it then."""
         program = self.program
         results = {self.home(v) for v in program.regions[0].results}
-        others: dict[tuple[tuple[int, ...], str], list[tuple[int, int]]] = defaultdict(list)
-        for buffer in temporary:
-            value = program.values[buffer.value]
-            if value.region == 0 and buffer.value not in results:
-                others[value.shape, value.dtype].append((buffer.start, buffer.end))
-        found = []
-        for buffer in sorted((b for b in temporary if b.value in results), key=lambda b: b.start):
-            value = program.values[buffer.value]
-            gaps = gaps_before(buffer.start, others[value.shape, value.dtype])
-            found += [Buffer(buffer.value, start, end, buffer.form) for start, end in gaps]
-        return found
+
+        def span(buffer: Buffer) -> Span:
+            return Span(program.values[buffer.value].bytes, buffer.start, buffer.end)
+
+        others = [b for b in temporary if b.value not in results and program.values[b.value].region == 0]
+        given = [b for b in temporary if b.value in results]
+        idle = idle_before([span(b) for b in given], [span(b) for b in others])
+        return [
+            Buffer(b.value, start, end, b.form._replace(idle=part))
+            for b, found in zip(given, idle, strict=True)
+            for start, end, part in found
+        ]
 
     def _pipelined(self) -> list[Buffer]:
         """What a loop moves to the host or back, once more: the move is under way while the next turn runs."""

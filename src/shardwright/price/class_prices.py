@@ -158,8 +158,8 @@ class Tensors:
             c = self.classes[value_class]
             in_rows = row_bytes(local, c.kept_as or c.dtype, self.tile, form.rows)
             if in_rows or form.copy:
-                return in_rows * form.scale
-        size = self.bytes_in(value_class, sharding) * form.scale
+                return in_rows * form.scale * form.idle
+        size = self.bytes_in(value_class, sharding) * form.scale * form.idle
         return 0.0 if form.brief and size <= self.on_chip_bytes else size
 
     def most_elements(self, values: Sequence[int], shardings: Sequence[Sharding]) -> float:
