@@ -18,7 +18,7 @@ from benchmarks.contenders.rows import Row, Rows, fingerprint, row_key
 from benchmarks.contenders.xla_result import read_xla
 from shardwright._children import child_folder, run_child
 from shardwright.errors import CompilerMissingError
-from shardwright.verify.compiled_before import folder_of, recall, remember
+from shardwright.verify.compiled_before import digest, recall, remember
 from shardwright.verify.messages import last_words
 
 _TPU = {
@@ -29,6 +29,9 @@ _TPU = {
     "TPU_STDERR_LOG_LEVEL": "1",
 }
 _OF_XLA = ("models", "benchmarks/contenders/xla_auto.py")
+SAID = Path(__file__).with_name("xla_said")
+"""What XLA's auto-sharding made of each case, which takes it hours in all: read again by the code of today, never asked
+again."""
 FAILURES = ("crashed", "failed", "time out")
 
 Say = Callable[[str], None]
@@ -96,7 +99,7 @@ def attempt(case: Case, contender: Contender, python: Path, timeout: float) -> R
     # As a file, a script does not need the rest of this package, nor the versions that it needs.
     started = [str(script)] if contender.script == "xla_auto" else ["-m", f"benchmarks.contenders.{contender.script}"]
     own = contender.script == "xla_auto"  # nothing of ours is in what it says
-    kept = folder_of([task, contender.environment.versions, fingerprint(_OF_XLA)]) if own else None
+    kept = SAID / digest([task, contender.environment.versions, fingerprint(_OF_XLA)]) if own else None
     with child_folder() as folder:
         log = recall(kept, folder)
         if log is None:

@@ -42,9 +42,12 @@ def answer_folder(exported: export.Exported, task: Mapping[str, Any]) -> Path | 
 def folder_of(question: Any) -> Path | None:
     """Where the answer to a question of JSON's types is, or would be; None where nothing is kept."""
     base = os.environ.get(FOLDER)
-    if not base:
-        return None
-    return Path(base).expanduser() / hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:24]
+    return Path(base).expanduser() / digest(question) if base else None
+
+
+def digest(question: Any) -> str:
+    """A name for a question of JSON's types."""
+    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def recall(kept: Path | None, folder: Path) -> str | None:
