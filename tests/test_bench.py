@@ -137,6 +137,25 @@ def test_plans_of_two_compilers_are_not_compared(tmp_path, monkeypatch):
     assert [row["compiler"] for row in read_rows(rows.file)] == ["built on Monday"]
 
 
+def test_what_xla_said_is_kept_for_the_same_question_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "SAID", tmp_path)
+    folder = tmp_path / CASE.name.replace(" ", "_")
+    folder.mkdir()
+    (folder / "question.json").write_text('{"code": "a"}')
+    (folder / "result.json").write_text("{}")
+    assert run_module.said(CASE, {"code": "a"}) == folder
+    assert (folder / "result.json").exists()
+    assert run_module.said(CASE, {"code": "b"}) == folder
+    assert not folder.exists()
+
+
+def test_every_case_that_xla_was_asked_about_is_there_with_its_question():
+    kept = [json.loads(file.read_text()) for file in run_module.SAID.glob("*/question.json")]
+    assert len(kept) == len(list(run_module.SAID.iterdir())) >= 11
+    assert {question["case"]["name"] for question in kept} <= CASES.keys()
+    assert all(question["case"] == CASES[question["case"]["name"]].to_dict() for question in kept)
+
+
 def test_an_environment_whose_compiler_does_not_start_is_one_sentence():
     with pytest.raises(CompilerMissingError, match="does not start: SystemError: no chip"):
         environments.compiler_build(Path(sys.executable), {"PYTHONSTARTUP": ""}, "raise SystemError('no chip')")

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import platform
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,8 @@ from benchmarks.contenders.rows import Row, Rows, fingerprint, row_key
 from benchmarks.contenders.xla_result import read_xla
 from shardwright._children import child_folder, run_child
 from shardwright.errors import CompilerMissingError
-from shardwright.verify.compiled_before import digest, recall, remember
+from shardwright.models import MODELS
+from shardwright.verify.compiled_before import recall, remember
 from shardwright.verify.messages import last_words
 
 _TPU = {
@@ -28,10 +30,11 @@ _TPU = {
     "TPU_MIN_LOG_LEVEL": "1",
     "TPU_STDERR_LOG_LEVEL": "1",
 }
-_OF_XLA = ("models", "benchmarks/contenders/xla_auto.py")
+_OF_XLA = (*(f"models/{name}.py" for name in ("adam", "layers", "shapes")), "benchmarks/contenders/xla_auto.py")
+"""With the file of the case's model, all that a question to XLA's auto-sharding depends on."""
 SAID = Path(__file__).with_name("xla_said")
-"""What XLA's auto-sharding made of each case, which takes it hours in all: read again by the code of today, never asked
-again."""
+"""What XLA's auto-sharding made of each case, in a folder of the case's name: read again by the code of today, and asked
+again only where the question has changed."""
 FAILURES = ("crashed", "failed", "time out")
 
 Say = Callable[[str], None]
@@ -99,7 +102,9 @@ def attempt(case: Case, contender: Contender, python: Path, timeout: float) -> R
     # As a file, a script does not need the rest of this package, nor the versions that it needs.
     started = [str(script)] if contender.script == "xla_auto" else ["-m", f"benchmarks.contenders.{contender.script}"]
     own = contender.script == "xla_auto"  # nothing of ours is in what it says
-    kept = SAID / digest([task, contender.environment.versions, fingerprint(_OF_XLA)]) if own else None
+    question = {**task, "timeout_seconds": None, "versions": contender.environment.versions}
+    question["code"] = fingerprint((*_OF_XLA, f"models/{MODELS[case.model].name}.py"))
+    kept = said(case, question) if own else None
     with child_folder() as folder:
         log = recall(kept, folder)
         if log is None:
@@ -116,13 +121,24 @@ def attempt(case: Case, contender: Contender, python: Path, timeout: float) -> R
                 return {"status": "time out", "message": f"it did not end within {timeout:.0f} s"}
             if not (folder / "result.json").exists():
                 return {"status": "crashed", "message": last_words(log, ended.code)}
-            remember(kept, folder, log)
+            if kept is not None:
+                remember(kept, folder, log)
+                (kept / "question.json").write_text(json.dumps(question, sort_keys=True, indent=1) + "\n")
         found: Row = json.loads((folder / "result.json").read_text())
         if own:
             text = folder / "hlo.txt.gz"
             hlo = gzip.decompress(text.read_bytes()).decode() if text.exists() else ""
             return read_xla(found, hlo, log, case)
         return found
+
+
+def said(case: Case, question: Row) -> Path:
+    """The folder of what was said of a case; what answers another question is cleared away."""
+    folder = SAID / case.name.replace(" ", "_")
+    asked = folder / "question.json"
+    if asked.exists() and json.loads(asked.read_text()) != json.loads(json.dumps(question)):
+        shutil.rmtree(folder)
+    return folder
 
 
 def circumstances() -> Row:
