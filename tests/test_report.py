@@ -70,11 +70,11 @@ def doubled(x):
 
 
 def test_a_timeline_by_hand():
-    """Two kernels: the argument and one product are there, then another product too, of 256 KiB each."""
+    """Two kernels, with 256 KiB each of argument, of the product between them, and of the result, there from the start."""
     plan = sw.evaluate(dots, f32(256, 256), mesh={"x": 2}, device="a100-80", decisions=[])
     timeline = make_timeline(plan.costs, plan.partitioned.state)
     assert timeline.bytes[ARGUMENTS].tolist() == [2**18, 2**18]
-    assert timeline.bytes[VALUES].tolist() == [2**18, 2**19]
+    assert timeline.bytes[VALUES].tolist() == [2**19, 2**19]
     assert [source.function for source in timeline.sources] == ["dots", "dots"]
     assert timeline.bodies == ()
 

@@ -33,7 +33,7 @@ _TPU = {
 _OF_XLA = (*(f"models/{name}.py" for name in ("adam", "layers", "shapes")), "benchmarks/contenders/xla_auto.py")
 """With the file of the case's model, all that a question to XLA's auto-sharding depends on."""
 SAID = Path(__file__).with_name("xla_said")
-"""What XLA's auto-sharding made of each case, in a folder of the case's name: read again by the code of today, and asked
+"""What XLA's auto-sharding made of each case, in a folder of its name: read again by the code of today, and asked
 again only where the question has changed."""
 FAILURES = ("crashed", "failed", "time out")
 
