@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import shardwright as sw
 from shardwright._amounts import human_seconds
-from shardwright.compiler.overlapping import PERMUTED_EARLY, STARTED_EARLY, started_early
+from shardwright.compiler.overlapping import LOOPED_BESIDE, PERMUTED_EARLY, STARTED_EARLY, started_early
 from shardwright.devices import find_device
 from shardwright.price import CostModel, Places
 from shardwright.price.overlap import picoseconds, roll_up
@@ -197,10 +197,11 @@ def test_elsewhere_all_is_waited_for(device):
     assert "hidden" not in str(plan)
 
 
-@pytest.mark.parametrize("device", ["tpu-v4", "tpu-v5p", "tpu-v6e"])
+@pytest.mark.parametrize("device", ["tpu-v3", "tpu-v5p", "tpu-v6e"])
 def test_other_generations_wait_for_what_they_gather(device):
     compiler = find_device(device).compiler
-    assert not compiler[STARTED_EARLY] and started_early(compiler) == compiler[PERMUTED_EARLY] != frozenset()
+    assert not compiler[STARTED_EARLY] and started_early(compiler) == compiler[PERMUTED_EARLY]
+    assert bool(compiler[PERMUTED_EARLY]) == compiler[LOOPED_BESIDE] == (device != "tpu-v3")
     weights, x = [WEIGHT] * 3, array(ROWS, WIDTH)
     waiting, hiding = (gathers(fsdp(three, weights, x, device=name)) for name in (device, "tpu-v5e"))
     assert len(waiting) == len(hiding) > 0
