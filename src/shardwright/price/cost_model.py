@@ -8,7 +8,9 @@ last one by a decision, one for each family that sees the decision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
+from operator import itemgetter, ne
 from typing import NamedTuple
 
 from shardwright._memo import Numbers
@@ -17,7 +19,7 @@ from shardwright.compiler.storing import ON_CHIP
 from shardwright.devices import Device
 from shardwright.price.assign import Assigner, Assignment
 from shardwright.price.buffers import Buffer
-from shardwright.price.class_prices import KernelWorks, OpPrices, Projections, Tensors, View, WorkBySplit
+from shardwright.price.class_prices import KernelWorks, OpPrices, Projections, Seen, Tensors, View, WorkBySplit
 from shardwright.price.collectives import Move
 from shardwright.price.overlap import Overlap
 from shardwright.price.partitioned import Partitioned, partition_program, partition_values
@@ -77,6 +79,33 @@ class Cost(NamedTuple):
         return max(self.peak_bytes - limit_bytes, 0) + self.host_over_bytes
 
 
+class Sums(NamedTuple):
+    """What all families add to a cost, where the arrays are changed in place from one state to the next.
+
+    ``rows`` and ``everywhere`` are bytes at each point and at all of them, ``lane`` the picoseconds of ``overlap``'s,
+    ``times`` compute, communication, and what of it runs beside the ops' own work, in attoseconds.
+    """
+
+    rows: Rows
+    lane: Rows
+    everywhere: int
+    times: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, parts: Sequence[FamilyPart], points: int, lane_size: int) -> Sums:
+        """Of all families' parts."""
+        rows = total_rows([part.rows for part in parts], points)
+        lane = total_rows([part.lane for part in parts], lane_size)
+        return cls(rows, lane, sum([part.everywhere for part in parts]), total_times(parts))
+
+
+def _chosen(numbers: Sequence[int]) -> Callable[[Sequence[Seen]], tuple[Seen, ...]]:
+    """What is at these numbers of a sequence."""
+    if len(numbers) < 2:
+        return lambda found: tuple([found[number] for number in numbers])
+    return itemgetter(*numbers)
+
+
 class CostModel:
     """Costs of states of one program on one mesh of devices. ``evaluate`` is the fast way in.
 
@@ -132,8 +161,9 @@ class CostModel:
         self.units = Units(classes, self.points, self.tensors, self.ops, self.kernels, self.prices, overlap)
         points, lane_size = len(self.at), overlap.lane_size if overlap is not None else 0
         self.families: list[Family] = find_families(self.units.all(), sets, points, lane_size)
-        self._numbers = [family.number for family in self.families]
-        self._sizes = points, points + lane_size
+        self._every = range(len(self.families))
+        self._own = _chosen([family.number for family in self.families])
+        self._sizes = points, lane_size
         self._projections = Projections(sets.things)
         self.uses_host = bool(classes.program.on_host)
         """Whether anything lies in the host's memory."""
@@ -143,7 +173,7 @@ class CostModel:
         self._kept_rows = 0
         self._view = self.view(((),) * len(self.mesh.sizes))
         self._parts = [family.add_up(self._view) for family in self.families]
-        self._sums, self._times = total_rows(self._parts, self._sizes[1]), total_times(self._parts)
+        self._sums = Sums.of(self._parts, *self._sizes)
 
     # The fast way.
 
@@ -151,7 +181,7 @@ class CostModel:
         """The cost of a state."""
         if state.lists != self._view.lists:
             self._move_to(state.lists)
-        return self._cost(self._parts, self._sums, self._times)
+        return self._cost(self._parts, self._sums)
 
     def evaluate_shardings(self, shardings: Sequence[Sharding]) -> Cost:
         """The cost of any shardings, one for each class of values, whether or not a state leads to them.
@@ -163,14 +193,13 @@ class CostModel:
     def price(self, view: View) -> Cost:
         """The cost of a state, or of shardings, whatever was looked at before."""
         parts = [family.add_up(view) for family in self.families]
-        return self._cost(parts, total_rows(parts, self._sizes[1]), total_times(parts))
+        return self._cost(parts, Sums.of(parts, *self._sizes))
 
-    def _cost(self, parts: Sequence[FamilyPart], sums: Rows, times: tuple[int, int, int]) -> Cost:
-        compute, comm, hidden = [time * ATTOSECOND for time in times]
-        points = self._sizes[0]
-        peak_bytes = int(sums[:points].max(initial=0))
+    def _cost(self, parts: Sequence[FamilyPart], sums: Sums) -> Cost:
+        compute, comm, hidden = [time * ATTOSECOND for time in sums.times]
+        peak_bytes = int(sums.rows.max(initial=0)) + sums.everywhere
         if comm and self.overlap is not None:
-            hidden = min(hidden + self.overlap.hidden_seconds(sums[points:]), comm)
+            hidden = min(hidden + self.overlap.hidden_seconds(sums.lane), comm)
         if not self.uses_host:
             return Cost(compute, comm, peak_bytes, hidden_seconds=hidden)
         host, limit = most_on_host(parts), self.device.host_memory_bytes
@@ -188,38 +217,39 @@ class CostModel:
         """Bytes at each point in a state."""
         if lists != self._view.lists:
             self._move_to(lists)
-        return self._sums[: self._sizes[0]].copy()
+        return self._sums.rows + self._sums.everywhere
 
     def hidden_parts(self, lists: Lists) -> Mapping[int, float]:
         """For each slot of ``overlap`` how much of what is gathered for it is hidden, as a part of it."""
         if lists != self._view.lists:
             self._move_to(lists)
-        return self.overlap.hidden_parts(self._sums[self._sizes[0] :]) if self.overlap is not None else {}
+        return self.overlap.hidden_parts(self._sums.lane) if self.overlap is not None else {}
 
     def _move_to(self, lists: Lists) -> None:
-        before, view, size = self._view.seen, self.view(lists), self._sizes[1]
-        now, (compute, comm, hidden) = view.seen, self._times
-        for f, number in enumerate(self._numbers):  # the loop that a search spends its time in
-            seen = now[number]
-            if seen == before[number]:
-                continue
-            family = self.families[f]
-            part = family.known.get(seen)
+        view, size = self.view(lists), sum(self._sizes)
+        before, now = self._own(self._view.seen), self._own(view.seen)
+        rows, lane, everywhere, (compute, comm, hidden) = self._sums
+        for f in compress(self._every, map(ne, before, now)):  # the loop that a search spends its time in
+            family, old = self.families[f], self._parts[f]
+            part = family.known.get(now[f])
             if part is None:
-                part = family.known[seen] = family.add_up(view)
+                part = family.known[now[f]] = family.add_up(view)
                 self.priced_units += family.classes
                 self._kept_rows += size
-            old = self._parts[f]
             if part is not old:
-                if part.rows is not None:
-                    self._sums += part.rows
-                if old.rows is not None:
-                    self._sums -= old.rows
+                for sums, more, less in ((rows, part.rows, old.rows), (lane, part.lane, old.lane)):
+                    if more is not None:
+                        at = sums[more.span]
+                        at += more.numbers
+                    if less is not None:
+                        at = sums[less.span]
+                        at -= less.numbers
+                everywhere += part.everywhere - old.everywhere
                 compute += part.compute - old.compute
                 comm += part.comm - old.comm
                 hidden += part.hidden - old.hidden
                 self._parts[f] = part
-        self._view, self._times = view, (compute, comm, hidden)
+        self._view, self._sums = view, Sums(rows, lane, everywhere, (compute, comm, hidden))
         if self._kept_rows + self._projections.remembered > _MOST_KEPT_ROWS:
             self._forget()
 

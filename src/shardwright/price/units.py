@@ -87,19 +87,28 @@ class Unit(NamedTuple):
     classes: int = 1
 
 
+class Piece(NamedTuple):
+    """Numbers along a row that is nothing before and after them."""
+
+    span: slice
+    numbers: Rows
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class FamilyPart:
-    """What a family adds to a cost; ``rows`` is None where that is neither memory nor a lane, and so are the others.
+    """What a family adds to a cost: bytes ``everywhere`` and at some points more, and picoseconds of a lane.
 
-    ``rows`` are bytes at each point, and then a lane's picoseconds: one array, as it is added up for every state.
-    ``compute``, ``comm`` and ``hidden`` are whole numbers of attoseconds, so that a sum does not depend on the order in
-    which it came about.
+    Most families hold bytes for a small part of a program, or all the time, and rows are added up for every state: so
+    only what is not nothing is kept of them. ``compute``, ``comm`` and ``hidden`` are whole numbers of attoseconds, so
+    that a sum does not depend on the order in which it came about.
     """
 
     compute: int
     comm: int
     hidden: int
-    rows: Rows | None
+    everywhere: int
+    rows: Piece | None
+    lane: Piece | None
     host_rows: Rows | None = None
     beside: Seconds | None = None
 
@@ -165,8 +174,8 @@ def _parts_together(kernels: Sequence[Memo[KernelWork, Part]], works: tuple[Kern
 
 def _sum(points: int, lane_size: int, parts: Sequence[Part]) -> FamilyPart:
     compute = comm = hidden = 0.0
-    rows = np.zeros(points + lane_size, np.int64)
-    held, lane, empty = rows[:points], rows[points:], True
+    rows: Rows | None = None
+    lane: Rows | None = None
     host_rows: Rows | None = None
     beside: Seconds | None = None
     for part in parts:
@@ -174,30 +183,47 @@ def _sum(points: int, lane_size: int, parts: Sequence[Part]) -> FamilyPart:
         comm += part.comm_seconds
         hidden += part.hidden_seconds
         for column, each in part.lane:
+            lane = np.zeros(lane_size, np.int64) if lane is None else lane
             lane += column * each
-            empty = False
         for counts, size in part.held:
             if size:
-                held += counts * size
-                empty = False
+                rows = np.zeros(points, np.int64) if rows is None else rows
+                rows += counts * size
         for counts, size in part.on_host:
             host_rows = counts * size if host_rows is None else host_rows + counts * size
         if part.beside is not None:
             beside = part.beside if beside is None else beside + part.beside
-    return FamilyPart(_whole(compute), _whole(comm), _whole(hidden), None if empty else rows, host_rows, beside)
+    everywhere = 0
+    if rows is not None:
+        everywhere = int(rows.min())
+        rows -= everywhere
+    return FamilyPart(
+        _whole(compute), _whole(comm), _whole(hidden), everywhere, _trimmed(rows), _trimmed(lane), host_rows, beside
+    )
+
+
+def _trimmed(row: Rows | None) -> Piece | None:
+    """What of a row is something."""
+    if row is None:
+        return None
+    where = row.nonzero()[0]
+    if not len(where):
+        return None
+    span = slice(int(where[0]), int(where[-1]) + 1)
+    return Piece(span, row[span].copy())
 
 
 def _whole(seconds: float) -> int:
     return round(seconds / ATTOSECOND)
 
 
-def total_rows(parts: Sequence[FamilyPart], size: int) -> Rows:
-    """The bytes of all families at each point, and then the picoseconds of a lane."""
-    rows = np.zeros(size, np.int64)
-    for part in parts:
-        if part.rows is not None:
-            rows += part.rows
-    return rows
+def total_rows(pieces: Iterable[Piece | None], size: int) -> Rows:
+    """The sum of pieces of rows."""
+    total = np.zeros(size, np.int64)
+    for piece in pieces:
+        if piece is not None:
+            total[piece.span] += piece.numbers
+    return total
 
 
 def total_times(parts: Sequence[FamilyPart]) -> tuple[int, int, int]:
