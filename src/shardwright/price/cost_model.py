@@ -29,6 +29,7 @@ from shardwright.price.shardings import Places
 from shardwright.price.transfers import all_and_exposed
 from shardwright.price.units import (
     ATTOSECOND,
+    SHORT,
     Family,
     FamilyPart,
     Rows,
@@ -36,7 +37,7 @@ from shardwright.price.units import (
     added_beside,
     find_families,
     most_on_host,
-    total_rows,
+    total_row,
     total_times,
 )
 from shardwright.request import MeshShape
@@ -80,23 +81,20 @@ class Cost(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What all families add to a cost, where the arrays are changed in place from one state to the next.
+    """What all families add to a cost; the array is changed in place from one state to the next.
 
-    ``rows`` and ``everywhere`` are bytes at each point and at all of them, ``lane`` the picoseconds of ``overlap``'s,
-    ``times`` compute, communication, and what of it runs beside the ops' own work, in attoseconds.
+    ``row`` are bytes at each point, beside those ``everywhere``, and then the picoseconds of ``overlap``'s lane;
+    ``times`` are compute, communication, and what of it runs beside the ops' own work, in attoseconds.
     """
 
-    rows: Rows
-    lane: Rows
+    row: Rows
     everywhere: int
     times: tuple[int, int, int]
 
     @classmethod
-    def of(cls, parts: Sequence[FamilyPart], points: int, lane_size: int) -> Sums:
+    def of(cls, parts: Sequence[FamilyPart], size: int) -> Sums:
         """Of all families' parts."""
-        rows = total_rows([part.rows for part in parts], points)
-        lane = total_rows([part.lane for part in parts], lane_size)
-        return cls(rows, lane, sum([part.everywhere for part in parts]), total_times(parts))
+        return cls(total_row(parts, size), sum([part.everywhere for part in parts]), total_times(parts))
 
 
 def _chosen(numbers: Sequence[int]) -> Callable[[Sequence[Seen]], tuple[Seen, ...]]:
@@ -163,7 +161,7 @@ class CostModel:
         self.families: list[Family] = find_families(self.units.all(), sets, points, lane_size)
         self._every = range(len(self.families))
         self._own = _chosen([family.number for family in self.families])
-        self._sizes = points, lane_size
+        self._sizes = points, points + lane_size
         self._projections = Projections(sets.things)
         self.uses_host = bool(classes.program.on_host)
         """Whether anything lies in the host's memory."""
@@ -173,7 +171,7 @@ class CostModel:
         self._kept_rows = 0
         self._view = self.view(((),) * len(self.mesh.sizes))
         self._parts = [family.add_up(self._view) for family in self.families]
-        self._sums = Sums.of(self._parts, *self._sizes)
+        self._sums = Sums.of(self._parts, self._sizes[1])
 
     # The fast way.
 
@@ -193,13 +191,14 @@ class CostModel:
     def price(self, view: View) -> Cost:
         """The cost of a state, or of shardings, whatever was looked at before."""
         parts = [family.add_up(view) for family in self.families]
-        return self._cost(parts, Sums.of(parts, *self._sizes))
+        return self._cost(parts, Sums.of(parts, self._sizes[1]))
 
     def _cost(self, parts: Sequence[FamilyPart], sums: Sums) -> Cost:
         compute, comm, hidden = [time * ATTOSECOND for time in sums.times]
-        peak_bytes = int(sums.rows.max(initial=0)) + sums.everywhere
+        points = self._sizes[0]
+        peak_bytes = int(sums.row[:points].max(initial=0)) + sums.everywhere
         if comm and self.overlap is not None:
-            hidden = min(hidden + self.overlap.hidden_seconds(sums.lane), comm)
+            hidden = min(hidden + self.overlap.hidden_seconds(sums.row[points:]), comm)
         if not self.uses_host:
             return Cost(compute, comm, peak_bytes, hidden_seconds=hidden)
         host, limit = most_on_host(parts), self.device.host_memory_bytes
@@ -217,39 +216,44 @@ class CostModel:
         """Bytes at each point in a state."""
         if lists != self._view.lists:
             self._move_to(lists)
-        return self._sums.rows + self._sums.everywhere
+        return self._sums.row[: self._sizes[0]] + self._sums.everywhere
 
     def hidden_parts(self, lists: Lists) -> Mapping[int, float]:
         """For each slot of ``overlap`` how much of what is gathered for it is hidden, as a part of it."""
         if lists != self._view.lists:
             self._move_to(lists)
-        return self.overlap.hidden_parts(self._sums.lane) if self.overlap is not None else {}
+        return self.overlap.hidden_parts(self._sums.row[self._sizes[0] :]) if self.overlap is not None else {}
 
     def _move_to(self, lists: Lists) -> None:
-        view, size = self.view(lists), sum(self._sizes)
+        view, size = self.view(lists), self._sizes[1]
         before, now = self._own(self._view.seen), self._own(view.seen)
-        rows, lane, everywhere, (compute, comm, hidden) = self._sums
+        row, everywhere, (compute, comm, hidden) = self._sums
+        families, parts, long = self.families, self._parts, size > SHORT
         for f in compress(self._every, map(ne, before, now)):  # the loop that a search spends its time in
-            family, old = self.families[f], self._parts[f]
+            family, old = families[f], parts[f]
             part = family.known.get(now[f])
             if part is None:
                 part = family.known[now[f]] = family.add_up(view)
                 self.priced_units += family.classes
                 self._kept_rows += size
             if part is not old:
-                for sums, more, less in ((rows, part.rows, old.rows), (lane, part.lane, old.lane)):
-                    if more is not None:
-                        at = sums[more.span]
-                        at += more.numbers
-                    if less is not None:
-                        at = sums[less.span]
-                        at -= less.numbers
-                everywhere += part.everywhere - old.everywhere
+                if part.row is not None:
+                    row += part.row
+                if old.row is not None:
+                    row -= old.row
+                if long:
+                    for span, numbers in part.pieces:
+                        at = row[span]
+                        at += numbers
+                    for span, numbers in old.pieces:
+                        at = row[span]
+                        at -= numbers
+                    everywhere += part.everywhere - old.everywhere
                 compute += part.compute - old.compute
                 comm += part.comm - old.comm
                 hidden += part.hidden - old.hidden
-                self._parts[f] = part
-        self._view, self._sums = view, Sums(rows, lane, everywhere, (compute, comm, hidden))
+                parts[f] = part
+        self._view, self._sums = view, Sums(row, everywhere, (compute, comm, hidden))
         if self._kept_rows + self._projections.remembered > _MOST_KEPT_ROWS:
             self._forget()
 

@@ -94,21 +94,26 @@ class Piece(NamedTuple):
     numbers: Rows
 
 
+SHORT = 512
+"""Of a row: to find out where in it is something does not pay."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class FamilyPart:
-    """What a family adds to a cost: bytes ``everywhere`` and at some points more, and picoseconds of a lane.
+    """What a family adds to a cost.
 
-    Most families hold bytes for a small part of a program, or all the time, and rows are added up for every state: so
-    only what is not nothing is kept of them. ``compute``, ``comm`` and ``hidden`` are whole numbers of attoseconds, so
-    that a sum does not depend on the order in which it came about.
+    Its row are bytes at each point, beside those ``everywhere``, and then a lane's picoseconds. Rows are added up for
+    every state, and in a long program most families hold bytes for a small part of it, or all the time: of a long row,
+    ``pieces`` are what is something. ``row`` is a short one, None where that is nothing. ``compute``, ``comm`` and
+    ``hidden`` are whole numbers of attoseconds, so that a sum does not depend on the order in which it came about.
     """
 
     compute: int
     comm: int
     hidden: int
     everywhere: int
-    rows: Piece | None
-    lane: Piece | None
+    row: Rows | None
+    pieces: tuple[Piece, ...]
     host_rows: Rows | None = None
     beside: Seconds | None = None
 
@@ -174,8 +179,8 @@ def _parts_together(kernels: Sequence[Memo[KernelWork, Part]], works: tuple[Kern
 
 def _sum(points: int, lane_size: int, parts: Sequence[Part]) -> FamilyPart:
     compute = comm = hidden = 0.0
-    rows: Rows | None = None
-    lane: Rows | None = None
+    row = np.zeros(points + lane_size, np.int64)
+    held, lane, empty = row[:points], row[points:], True
     host_rows: Rows | None = None
     beside: Seconds | None = None
     for part in parts:
@@ -183,45 +188,46 @@ def _sum(points: int, lane_size: int, parts: Sequence[Part]) -> FamilyPart:
         comm += part.comm_seconds
         hidden += part.hidden_seconds
         for column, each in part.lane:
-            lane = np.zeros(lane_size, np.int64) if lane is None else lane
             lane += column * each
+            empty = False
         for counts, size in part.held:
             if size:
-                rows = np.zeros(points, np.int64) if rows is None else rows
-                rows += counts * size
+                held += counts * size
+                empty = False
         for counts, size in part.on_host:
             host_rows = counts * size if host_rows is None else host_rows + counts * size
         if part.beside is not None:
             beside = part.beside if beside is None else beside + part.beside
-    everywhere = 0
-    if rows is not None:
-        everywhere = int(rows.min())
-        rows -= everywhere
-    return FamilyPart(
-        _whole(compute), _whole(comm), _whole(hidden), everywhere, _trimmed(rows), _trimmed(lane), host_rows, beside
-    )
+    times = _whole(compute), _whole(comm), _whole(hidden)
+    if empty or len(row) <= SHORT:
+        return FamilyPart(*times, 0, None if empty else row, (), host_rows, beside)
+    return FamilyPart(*times, *_pieces(row, points), host_rows, beside)
 
 
-def _trimmed(row: Rows | None) -> Piece | None:
-    """What of a row is something."""
-    if row is None:
-        return None
-    where = row.nonzero()[0]
-    if not len(where):
-        return None
-    span = slice(int(where[0]), int(where[-1]) + 1)
-    return Piece(span, row[span].copy())
+def _pieces(row: Rows, points: int) -> tuple[int, None, tuple[Piece, ...]]:
+    """The bytes at all points, and the pieces of a row in which is more."""
+    everywhere = int(row[:points].min())
+    row[:points] -= everywhere
+    found = []
+    for first, numbers in ((0, row[:points]), (points, row[points:])):
+        where = numbers.nonzero()[0]
+        if len(where):
+            span = slice(first + int(where[0]), first + int(where[-1]) + 1)
+            found.append(Piece(span, row[span].copy()))
+    return everywhere, None, tuple(found)
 
 
 def _whole(seconds: float) -> int:
     return round(seconds / ATTOSECOND)
 
 
-def total_rows(pieces: Iterable[Piece | None], size: int) -> Rows:
-    """The sum of pieces of rows."""
+def total_row(parts: Iterable[FamilyPart], size: int) -> Rows:
+    """The sum of all families' rows, but for what they have everywhere."""
     total = np.zeros(size, np.int64)
-    for piece in pieces:
-        if piece is not None:
+    for part in parts:
+        if part.row is not None:
+            total += part.row
+        for piece in part.pieces:
             total[piece.span] += piece.numbers
     return total
 
