@@ -91,6 +91,7 @@ def main() -> None:
         options.write.write_text(
             f"# {about[0].strip().rstrip('.')}\n\n{about[-1].strip()}\n\n"
             + "\n".join(lines)
+            + "\n\nNo state that was tried computes less than the bound."
             + f"\n\n{date.today()}, shardwright {sw.__version__}, jax {jax.__version__}, Python "
             f"{platform.python_version()}. Made by `python -m benchmarks.bounds --rows bounds.jsonl --write "
             "docs/benchmarks/bounds.md`.\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import index
 from typing import Any, SupportsIndex
 
@@ -24,7 +24,7 @@ class Budget:
     seconds: float | None = None
     simulations: int | None = None
     seed: int = 0
-    least_seconds: float | None = None
+    least_seconds: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         seconds = self.seconds
