@@ -136,23 +136,27 @@ def run(case: Case, profile: int = 0) -> Row:
     began = time.perf_counter()
     if profiler is not None:
         profiler.enable()
+    asked = {"mesh": case.mesh, "device": case.device, "progress": False, "ask_compiler": False, **case.more}
+    plan, refused = None, ""
     with clock.stage("plan"):
-        plan = sw.partition(
-            fn, *args, mesh=case.mesh, device=case.device, progress=False, ask_compiler=False, **options, **case.more
-        )
+        try:
+            plan = sw.partition(fn, *args, **asked, **options)
+        except sw.InfeasibleError as error:  # with so little time it may be that nothing was met that fits
+            refused = str(error)
     if profiler is not None:
         profiler.disable()
         pstats.Stats(profiler).sort_stats("cumulative").print_stats(profile)
     wall_seconds = time.perf_counter() - began - wall[0]
-    search, seconds = plan.search, clock.seconds
-    return {
-        "stages": seconds,
-        "cpu_seconds": sum(seconds.values()) - seconds["tracing"],
+    row = {
+        "stages": clock.seconds,
+        "cpu_seconds": sum(clock.seconds.values()) - clock.seconds["tracing"],
         "wall_seconds": wall_seconds,
-        "ops": len(plan.analysis.program.ops),
-        "states": search.evaluations if search else 0,
-        "plan": [plan.mesh, plan.estimate.step_seconds, plan.estimate.peak_bytes, list(map(str, plan.decisions))],
     }
+    if plan is None:
+        return {**row, "ops": 0, "states": 0, "plan": refused}
+    found = [plan.mesh, plan.estimate.step_seconds, plan.estimate.peak_bytes, list(map(str, plan.decisions))]
+    states = plan.search.evaluations if plan.search else 0
+    return {**row, "ops": len(plan.analysis.program.ops), "states": states, "plan": found}
 
 
 def measured(name: str, source: Path) -> Row:
@@ -219,7 +223,7 @@ def main() -> None:
     if options.write:
         about = (__doc__ or "").split("\n\n")
         cases = [f"- {name}: {ABOUT[name]}" for name in names]
-        note = [" ".join(about[-1].split()), "", *cases, "", *lines, ""]
+        note = [about[-1].strip(), "", *cases, "", *lines, ""]
         if compared:
             note += ["Beside the state of the code before: " + "; ".join(compared) + ".", ""]
         note.append(
