@@ -9,9 +9,10 @@ The hard cases (`benchmarks/hard.py`) are small programs on which local improvem
 with three seeds, until it ends by itself. Every variant then gets the same work as the whole search had with that seed:
 prices worked out anew (`Scores.work`). Where all prices of a small program are known, work stands still: there a
 variant ends when it has met as many states as the whole search. "No tree": tactics, local improvement, and axes
-decided anew. "Restarts": local improvement from random states in place of the tree. "No improvement in the tree": its
+decided anew. "Restarts": local improvement from random states in place of the tree. "No draws": the tree from its two
+starts alone, without the states that three quarters of its simulations draw. "No improvement in the tree": its
 simulations make a large change and nothing else. "No tactics": neither as starts nor as changes. The integer program
-follows Alpa and gets a minute; its choice is priced as all others are.
+follows Alpa and gets half a minute; its choice is priced as all others are.
 
 Figures are the parts by which a step is longer than the best that is known, from the best seed to the worst; "over"
 means that it does not fit the memory.
@@ -63,7 +64,7 @@ INTEGER = "integer program"
 MODELS = at_size.MODELS | {f"{name} of 2 layers": (name, {"layers": 2}) for name in ("gpt", "moe")}
 MESHES = at_size.MESHES | {"tpu-v5e, 3 axes": {"a": 2, "b": 2, "c": 4}}
 SLACK, GAIN, TIGHT = 1e-3, 5e-3, 0.9
-_STALE = 8
+_STALE, _INTEGER_SECONDS = 8, 30.0
 
 Row = dict[str, Any]
 
@@ -133,30 +134,24 @@ def run(
 
 
 def rows_of(
-    name: str, problem: Any, seeds: Sequence[int], variants: Sequence[str], done: set[tuple[str, str, int]]
+    name: str, problem: Any, seeds: Sequence[int], variants: Sequence[str], rows: Sequence[Row]
 ) -> Iterator[Row]:
-    """What is not done yet of a case. Without the tree nothing depends on the seed."""
+    """What is not among the rows of a case yet. Without the tree nothing depends on the seed."""
+    known = {(row["variant"], row["seed"]): row for row in rows if row["case"] == name}
     for seed in seeds:
         wanted = [v for v in VARIANTS if v in variants and (v != NO_TREE or seed == seeds[0])]
-        missing = [v for v in wanted if (name, v, seed) not in done]
-        if not missing:
-            continue
-        whole, work = run(problem, FULL, seed)
-        for variant in (FULL, *(v for v in missing if v != FULL)):
-            found, took = whole, work
-            if variant != FULL:
-                found, took = run(problem, variant, seed, work, whole.search.evaluations)
+        for variant in (FULL, *(v for v in wanted if v != FULL)):
+            if (variant, seed) in known or not wanted:
+                continue
+            most = known.get((FULL, seed), {"work": math.inf, "states": math.inf})
+            found, work = run(problem, variant, seed, most["work"], most["states"])
             row: Row = {"case": name, "variant": variant, "seed": seed, "step_us": 1e6 * found.cost.step_seconds}
-            row |= {"over_bytes": found.cost.over_bytes(problem.limit_bytes), "work": took}
-            row |= {
-                "peak_bytes": int(found.cost.peak_bytes),
-                "states": found.search.evaluations,
-                "simulations": found.search.simulations,
-            }
-            if variant in missing:
-                yield row
-    if INTEGER in variants and (name, INTEGER, 0) not in done:
-        chosen = integer_program(problem.costs(), problem.limit_bytes, seconds=60.0)
+            row |= {"over_bytes": found.cost.over_bytes(problem.limit_bytes), "work": work}
+            row |= {"peak_bytes": int(found.cost.peak_bytes), "states": found.search.evaluations}
+            known[variant, seed] = row | {"simulations": found.search.simulations}
+            yield known[variant, seed]
+    if INTEGER in variants and (INTEGER, 0) not in known:
+        chosen = integer_program(problem.costs(), problem.limit_bytes, seconds=_INTEGER_SECONDS)
         row = {"case": name, "variant": INTEGER, "seed": 0, "step_us": None, "over_bytes": None, "note": chosen.note}
         if chosen.cost is not None:
             over = max(chosen.cost.peak_bytes - problem.limit_bytes, 0)
@@ -175,10 +170,9 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
     options = parser.parse_args()
     rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows.exists() else []
-    done = {(row["case"], row["variant"], row["seed"]) for row in rows}
     if not options.no_run:
         for name, problem in problems(options.only, options.models, rows):
-            for row in rows_of(name, problem, range(options.seeds), options.variants, done):
+            for row in rows_of(name, problem, range(options.seeds), options.variants, tuple(rows)):
                 rows.append(row)
                 with options.rows.open("a") as file:
                     file.write(json.dumps(row) + "\n")

@@ -3,7 +3,8 @@
 From a state that no single change makes better, a large one leads further only if it is not taken back at once. So it
 is kept while everything else is improved, and then it is let go.
 
-Leaps stay near. So states are drawn, too, and improved: random lists on all axes, or on one axis of a good state.
+Leaps stay near. So states are drawn, too, and improved: random lists on all axes, or on one axis of a good state, or a
+list for each axis from one of the good states.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from shardwright.space.state import AnyEntry, Subject
 
 _LONGEST = 5
 """Entries of a random list at most."""
-_ONE_AXIS = 0.5
-"""The part of the draws that are for one axis of a good state."""
+_CROSSED, _ONE_AXIS = 0.34, 0.33
+"""Parts of the draws: a list for each axis from one of the good states; a random list for one axis of a good state."""
 
 
 class Leap(NamedTuple):
@@ -72,9 +73,12 @@ class Leaps:
         return improve(scores, kept.lists, actions, most).lists
 
     def draw(self, random: Random, best: Sequence[Lists]) -> Lists:
-        """The local optimum that random lists lead to, or a random list for one axis of a good state."""
+        """The local optimum that some lists lead to: random ones, or such that take some axes from good states."""
         lists = self.random(random)
-        if random.random() < _ONE_AXIS:
+        how = random.random() if len(lists) > 1 else 1.0
+        if how < _CROSSED:
+            lists = tuple(random.choice(best)[axis] for axis in range(len(lists)))
+        elif how < _CROSSED + _ONE_AXIS:
             axis = random.randrange(len(lists))
             lists = replaced(random.choice(best), axis, lists[axis])
         most = min(self.scores.work + self.most_work, self.total_work)
