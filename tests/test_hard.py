@@ -10,7 +10,7 @@ from benchmarks.ablation import FULL, GAIN, NO_DRAWS, NO_TREE, RESTARTS, SLACK, 
 from benchmarks.hard import HARD, HardProblem
 from shardwright.search import Outcome
 
-STUCK = ("chain of 4", "trained, 3 axes", "towers, 3 axes", "grams", "experts", "branches")
+STUCK = ("chain of 4", "trained, 3 axes", "towers, 3 axes", "experts", "branches")
 """Those that are searched in a second or two."""
 
 
@@ -31,7 +31,7 @@ def test_the_tree_finds_what_local_improvement_does_not(name: str) -> None:
 
 
 @pytest.mark.parametrize("variant", [RESTARTS, NO_DRAWS])
-@pytest.mark.parametrize("name", STUCK)
+@pytest.mark.parametrize("name", ["chain of 4", "experts"])
 def test_with_the_same_work_neither_half_of_the_tree_search_is_better_than_both(name: str, variant: str) -> None:
     problem, whole, work = searched(name)
     half, _ = run(problem, variant, 0, work, whole.search.evaluations)
