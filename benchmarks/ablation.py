@@ -6,7 +6,7 @@
     python -m benchmarks.ablation --rows ablation.jsonl --no-run --write docs/benchmarks/ablation.md
 
 The hard cases (`benchmarks/hard.py`) are small programs on which local improvement gets stuck. The whole search runs
-with three seeds, until it ends by itself. Every variant then gets the same work as the whole search had with that seed:
+with some seeds, until it ends by itself. Every variant then gets the same work as the whole search had with that seed:
 prices worked out anew (`Scores.work`). Where all prices of a small program are known, work stands still: there a
 variant ends when it has met as many states as the whole search. "No tree": tactics, local improvement, and axes
 decided anew. "Restarts": local improvement from random states in place of the tree. "No draws": the tree from its two
@@ -226,14 +226,16 @@ def document(rows: Sequence[Row]) -> str:
     about = __doc__.split("\n\n")
     run_at_all = {row["variant"] for row in rows}
     columns = [v for v in (*VARIANTS, INTEGER) if v in run_at_all]
-    lines = [f"| case | best, µs | work | {' | '.join(columns)} |", "|---" * (len(columns) + 3) + "|"]
+    lines = [f"| case | best, µs | work | seeds | {' | '.join(columns)} |", "|---" * (len(columns) + 4) + "|"]
     names = list(dict.fromkeys(row["case"] for row in rows))
     for name in names:
         of = {v: [r for r in rows if r["case"] == name and r["variant"] == v] for v in columns}
         best = best_of(name, rows)
         work = [r["work"] for r in of[FULL]]
         cells = [cell(of[v], best) for v in columns]
-        lines.append(f"| {name} | {best:,.2f} | {sum(work) // max(len(work), 1):,} | {' | '.join(cells)} |")
+        lines.append(
+            f"| {name} | {best:,.2f} | {sum(work) // max(len(work), 1):,} | {len(work)} | {' | '.join(cells)} |"
+        )
     return (
         f"# {about[0]}\n\n{about[2].strip()}\n\n{about[3].strip()}\n\n{summary(rows)}\n\n"
         + "\n".join(lines)
