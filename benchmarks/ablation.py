@@ -10,7 +10,7 @@ with some seeds, until it ends by itself. Every variant then gets the same work 
 prices worked out anew (`Scores.work`). Where all prices of a small program are known, work stands still: there a
 variant ends when it has met as many states as the whole search. "No tree": tactics, local improvement, and axes
 decided anew. "Restarts": local improvement from random states in place of the tree. "No draws": the tree from its two
-starts alone, without the states that three quarters of its simulations draw. "No improvement in the tree": its
+starts alone, without the states that half of its simulations draw. "No improvement in the tree": its
 simulations make a large change and nothing else. "No tactics": neither as starts nor as changes. The integer program
 follows Alpa and gets half a minute; its choice is priced as all others are.
 

@@ -190,7 +190,7 @@ HARD: dict[str, Hard] = {
     "towers": Hard(towers((512, 64, 256, 4096), (2048, 1024, 2048, 256), 2048), _2X4, 0.3, "tpu-v5e", 71.382),
     "towers, 3 axes": Hard(towers((512, 1024), (8192, 2048), 64), _2X2X4, 1, "tpu-v5e", 22.796),
     "towers, tight": Hard(towers((4096, 64, 256), (64, 2048, 1024), 256), _2X2X4, 0.5, "tpu-v5e", 13.980),
-    "grams": Hard(grams(2048, 4096, 8192), _4X4, 0.5, "tpu-v5e", 794.537),
+    "grams": Hard(grams(2048, 4096, 8192), _4X4, 0.5, "tpu-v5e", 764.086),
     "experts": Hard(experts(32, 1024, 2048, 16, 2048, 64), _4X4, 1, "tpu-v3", 1341.353),
     "experts, 3 axes": Hard(experts(32, 512, 1024, 4, 1024, 64), _2X2X4, 0.12, "tpu-v5e", 114.513),
     "network": Hard(

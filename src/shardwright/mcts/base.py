@@ -55,6 +55,6 @@ class Settings:
     optimism: float = 0.5
     width: int = 2
     widening: float = 1.0
-    drawn: float = 0.75
+    drawn: float = 0.5
     few: int = 5
     vain: int = 20

@@ -22,7 +22,7 @@ from shardwright.search.simpler import AS_GOOD, PAYS, SAME, Equals, complexity, 
 from shardwright.space.pinned import Kept
 from shardwright.space.state import State
 
-_PATIENCE, _PATIENCE_WORK = 160, 20_000
+_PATIENCE, _PATIENCE_WORK = 300, 25_000
 """A tree search ends after so many simulations, or so much work (see ``Scores.work``), without a better state."""
 _WORK = 180_000
 """What a search may do at most (see ``Scores.work``): a few seconds. Half of it goes to the first local improvement, a
