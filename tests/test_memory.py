@@ -634,11 +634,18 @@ class TestSoftmax:
         assert gated("td,edf->tef", "tef,efd->ted") == given + between / 2 + result
 
     @pytest.mark.parametrize(
-        ("rotary", "repeated", "projected", "alone"),
-        [(False, 1, True, True), (True, 1, True, False), (True, 2, True, True), (False, 1, False, False)],
+        ("rotary", "repeated", "projected", "dtype", "alone"),
+        [
+            (False, 1, True, "bfloat16", True),
+            (True, 1, True, "bfloat16", False),
+            (True, 2, True, "bfloat16", True),
+            (False, 1, False, "bfloat16", False),
+            (True, 1, True, "float32", True),
+            (False, 1, False, "float32", True),
+        ],
     )
-    def test_exponentials_are_written_by_the_product_of_the_scores(self, rotary, repeated, projected, alone):
-        """The scores are there beside them where positions are rotated on both sides, or these are arguments."""
+    def test_exponentials_are_written_by_the_product_of_the_scores(self, rotary, repeated, projected, dtype, alone):
+        """In two bytes the scores are there beside them where positions are rotated on both sides, or of arguments."""
 
         def rotated(x):
             a, b = jnp.split(x, 2, axis=-1)
@@ -651,13 +658,13 @@ class TestSoftmax:
             weights = jax.nn.softmax(jnp.where(jnp.tri(2048, dtype=bool), scores, -1e30))
             return jnp.einsum("bhts,bshk->bthk", weights.astype(k.dtype), q)
 
-        def bf16(*shape):
-            return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+        def given(*shape):
+            return jax.ShapeDtypeStruct(shape, dtype)
 
-        heads = bf16(1, 2048, 2, 32)
-        given = (bf16(1, 2048, 64), bf16(64, 2, 32), bf16(64, 2 // repeated, 32)) if projected else (heads,) * 3
+        heads = given(1, 2048, 2, 32)
+        args = (given(1, 2048, 64), given(64, 2, 32), given(64, 2 // repeated, 32)) if projected else (heads,) * 3
         one = 2 * 2048 * 2048 * 4 / MIB
-        assert (peak_mib(attention, *given) < 1.5 * one) == alone
+        assert (peak_mib(attention, *args) < 1.5 * one) == alone
 
     def test_a_result_has_its_memory_from_the_start(self):
         """What is larger cannot lie in it before."""

@@ -235,10 +235,10 @@ EXPONENTIALS = Behaviour(
 
 EXPONENTIALS_ALONE = structural(
     "exponentials are written by the product that makes the scores",
-    "Where another product makes the queries or the keys as they are read, or what is read was repeated for groups of "
-    "queries, and neither is an argument, a masked softmax is in the kernel of its scores: what the product would "
-    "store is not there, but the exponentials in its place. With rotary positions on both, and with arguments, the "
-    "masked scores are stored and read again.",
+    "Where the queries and keys are of no narrower type than the scores, a masked softmax is in the kernel of these: "
+    "what the product would store is not there, but the exponentials in its place. Of narrower queries and keys it is "
+    "so where another product makes one of them as it is read, or it was repeated for groups of queries, and neither "
+    "is an argument; with rotary positions on both the masked scores are stored and read again.",
     ops=("dot", "dot_general", "exponential"),
     evidence="Layers of attention with their projections, bf16 with a softmax in f32, 16 heads of 128, compiled alone, "
     "v5e, libtpu of jax 0.10.2. One fusion gives f32[2,16,2048] and f32[2,16,2048,2048], 513 MiB of temporaries, with "

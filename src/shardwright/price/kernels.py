@@ -134,7 +134,7 @@ def _written_over(
 ) -> Iterator[tuple[int, int]]:
     """What products would store for softmaxes that run in their kernels, and the exponentials that they store."""
     for v, scores, product, _ in softmaxes:
-        if _is_with_product(program, fused, product):
+        if _is_with_product(program, fused, product, scores):
             kept: int | None = scores
             while kept is not None and not stored[kept]:
                 kept = _before(program, kept)
@@ -530,16 +530,18 @@ def _before(program: Program, v: int) -> int | None:
     return held[0] if len(held) == 1 else None
 
 
-def _is_with_product(program: Program, fused: Sequence[bool], product: int) -> bool:
+def _is_with_product(program: Program, fused: Sequence[bool], product: int, scores: int) -> bool:
     """Whether a softmax runs in the kernel of the product that makes its scores, and writes exponentials alone.
 
-    That is so where another product makes one of its operands as it is, or it is one that was repeated, and none is an
-    argument.
+    That is so where the scores are of no wider type than the operands; else where no operand is an argument, and
+    another product makes one of them as it is, or it is one that was repeated.
     """
-    found = [_origin(program, fused, v) for v in program.ops[product].operands]
-    return all(o >= 0 for o in found) and any(
-        program.ops[o].kind in CONTRACTIONS or program.ops[o].kind == "broadcast_in_dim" for o in found
-    )
+    operands = program.ops[product].operands
+    if any(bits_of(program.values[v].dtype) >= bits_of(program.values[scores].dtype) for v in operands):
+        return True
+    found = [_origin(program, fused, v) for v in operands]
+    as_they_are = (program.ops[o].kind in CONTRACTIONS or program.ops[o].kind == "broadcast_in_dim" for o in found)
+    return all(o >= 0 for o in found) and any(as_they_are)
 
 
 def _origin(program: Program, fused: Sequence[bool], v: int) -> int:
