@@ -138,8 +138,9 @@ EPILOGUES = everywhere(
 LEFT_TO_THE_NEXT = structural(
     "a product whose dimensions are turned around takes in nothing that another product makes",
     "Where the result has to be turned around by more than a change of operands, what it is brought together with from "
-    "another product is left to the kernel that reads both: the gates of experts and what they are multiplied with are "
-    "both there while the next product runs, whose result, before partial sums are added up, is beside them.",
+    "another product, for a third one alone, is left to that, which reads both: the gates of experts and what they are "
+    "multiplied with are both there while it runs, and its own result, before partial sums are added up, is beside "
+    "them.",
     ops=("dot", "dot_general"),
     evidence="Eight gated experts of 8,192 tokens, bf16, width 1,024, compiled alone, v5e, libtpu of jax 0.10.2: of "
     "td,edf->etf two bf16[8,3584,8192] are there, which the third product's fusion reads, and 896 MiB at the peak; of "

@@ -685,7 +685,7 @@ def _meetings(
 
     What needs something else that a kernel after it has to make first does not follow it: the contraction would have to
     wait, and to keep its operands for as long. Nor does what needs another contraction's result once the dimensions are
-    turned around.
+    turned around, and is for contractions alone.
     """
     op = program.ops[contraction]
     values = [op.results[0]]
@@ -701,7 +701,7 @@ def _meetings(
         if any(newest[v] > contraction for v in others):
             break
         turned = turned or (program.ops[u].kind == "transpose" and _turns(op, program.ops[u]))
-        if turned and any(_is_of_product(program, v, newest) for v in others):
+        if turned and any(_is_of_product(program, v, newest) for v in others) and _is_for_products(program, u):
             break
         included.add(u)
         values.append(program.ops[u].results[0])
@@ -726,6 +726,14 @@ def _turns(product: Op, transpose: Op) -> bool:
 def _is_of_product(program: Program, v: int, newest: Sequence[int]) -> bool:
     """Whether a value is a contraction's, with nothing that runs by itself in between."""
     return newest[v] >= 0 and program.ops[newest[v]].kind in CONTRACTIONS
+
+
+def _is_for_products(program: Program, o: int) -> bool:
+    """Whether only contractions read what an op gives."""
+    users = program.users[program.ops[o].results[0]]
+    while len(users) == 1 and program.ops[users[0]].kind in VIEWS:
+        users = program.users[program.ops[users[0]].results[0]]
+    return bool(users) and all(program.ops[u].kind in CONTRACTIONS for u in users)
 
 
 def _newest(program: Program, fused: Sequence[bool]) -> list[int]:
