@@ -492,8 +492,8 @@ class Units:
         use, members = self.classes.use_classes.keys[use_class], self.classes.use_classes.members[use_class]
         count = len(members) * use.repeats
 
-        def column(which: tuple[int, ...]) -> Counts:
-            spans = [self.use_span(m, which) for m in members]
+        def column(key: tuple[tuple[int, ...], bool]) -> Counts:
+            spans = [self.use_span(m, *key) for m in members]
             return coverage(self.points.at, *zip(*spans, strict=True))
 
         columns = Memo(column)
@@ -511,8 +511,9 @@ class Units:
                 seconds = self.moves_seconds(moves)
                 comm += seconds
                 copies += self.copies_seconds(moves)
-                held.append((columns[which], int(self.copy_bytes(use_class, want, which))))
-                if self.starts_early(moves) and (beside := gathers[which]) is not None:
+                early = self.starts_early(moves)
+                held.append((columns[which, early], int(self.copy_bytes(use_class, want, which))))
+                if early and (beside := gathers[which]) is not None:
                     lane.append((beside, picoseconds(seconds)))
             if (late := self._kept_late(use_class, prices)) is not None:
                 held.append((late_columns[late.which], late.bytes))
@@ -586,11 +587,17 @@ class Units:
             v = program.ops[o].operands[0]
         return not stored[v]
 
-    def use_span(self, member: int, which: tuple[int, ...]) -> tuple[int, int]:
-        """The positions from and up to which a value is there for these of its uses."""
+    def use_span(self, member: int, which: tuple[int, ...], early: bool) -> tuple[int, int]:
+        """The positions from and up to which a value is there for these of its uses.
+
+        What is started ``early`` has its memory from then on.
+        """
         kernels = self.classes.kernels
-        ops = [self.classes.uses[member][1][k][0] for k in which]
-        return min(kernels.at[o] for o in ops), max(kernels.last[o] for o in ops)
+        value, uses = self.classes.uses[member]
+        ops = [uses[k][0] for k in which]
+        first = min(ops, key=kernels.at.__getitem__)
+        start = self.overlap.started(value, first) if early and self.overlap is not None else None
+        return kernels.at[first] if start is None else start, max(kernels.last[o] for o in ops)
 
     def _addition(self, addition_class: int) -> Unit:
         """Sums that are added up and were taken to be reduced at once: what it takes more where they are not."""
