@@ -155,3 +155,20 @@ def test_models_compute_the_same(model, tactics, sizes):
 def test_unrolled_layers_compute_the_same():
     verdict = planned("gpt", ["fsdp:data", "megatron:model"], scan=False, layers=3).verify("run")
     assert verdict, verdict.message
+
+
+@pytest.mark.parametrize(("rows", "told"), [(8192, True), (2048, False)])
+def test_where_large_values_meet_it_is_said_how_the_result_lies(rows, told):
+    """Propagation would find it here; XLA asks it of another program, which it has simplified."""
+
+    def fn(x, y):
+        return jnp.sum(x * y)
+
+    array = jax.ShapeDtypeStruct((rows, 4096), jnp.float32)
+    plan = sw.evaluate(fn, array, array, mesh={"a": 4}, device="tpu-v5e", decisions=[("a", "x[0]")])
+    exported, annotation = plan.export("tpu")
+    lines = exported.mlir_module().splitlines()
+    (made,) = (line.split(" = ")[0].strip() for line in lines if "stablehlo.multiply" in line)
+    constraints = [line for line in lines if "sdy.sharding_constraint" in line and f"{made} " in line]
+    assert bool(constraints) == told == bool(annotation.on_definitions)
+    assert all('[{"a"}, {}]' in line for line in constraints)

@@ -1,8 +1,8 @@
 """Writes a partitioned program's decisions into its module, as sharding constraints.
 
 Shardy's propagation is asked first: starting from the shardings of arguments and results, what would it do by itself?
-Constraints are added where an op is to read an operand in another sharding than the value has, and where a value would
-come out differently from the plan; then it is asked again, until the two agree.
+Constraints are added where an op is to read an operand in another sharding than the value has, where large values meet
+(``JOINED``), and where a value would come out differently from the plan; then it is asked again, until the two agree.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from itertools import pairwise
 from typing import Any
 
 from shardwright import _jax
+from shardwright.compiler.partitioner import JOINED
 from shardwright.ir.build import ReadModule
 from shardwright.ir.given import mesh_symbol
 from shardwright.ir.kinds import CONSTRAINT
 from shardwright.ir.move_terms import narrowed_by
-from shardwright.ir.program import Op
+from shardwright.ir.program import Op, is_elementwise
 from shardwright.price import Partitioned
 from shardwright.price.collectives import stations
 from shardwright.space.state import Sharding
@@ -51,6 +52,8 @@ def annotate(read: ReadModule, partitioned: Partitioned, *, all_said: bool = Fal
         writer.close_constraints()
         on_uses = writer.constrain_uses()
         constrained = writer.constrain_results()
+        if not all_said:
+            constrained |= writer.constrain_joins(constrained)
         writer.tag()
         for round_ in range(_ROUNDS):
             wrong = set() if all_said else writer.differing() - constrained
@@ -200,6 +203,21 @@ class _Writer:
                 self.constrain(v, own, self.plan.values[v])
                 done.add(v)
         return done
+
+    def constrain_joins(self, done: set[int]) -> set[int]:
+        """Say how the results of elementwise ops lie in which large values meet: see ``JOINED``."""
+        program, large = self.program, JOINED.effect
+        least = max(large.least_bytes, large.part * max((value.bytes for value in program.values), default=0))
+        found: set[int] = set()
+        for op in program.ops:
+            met = {v for v in op.operands if program.values[v].bytes >= least}
+            if len(met) < 2 or not is_elementwise(program, op):
+                continue
+            for v in op.results:
+                if v not in done and not program.free[v]:
+                    self.constrain_definition(v)
+                    found.add(v)
+        return found
 
     def may_have(self, op: Op, result: int, sharding: Sharding) -> bool:
         """Whether a sharding of a result splits no factor that the op is kept from splitting, or not so."""
