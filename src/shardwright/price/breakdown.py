@@ -141,6 +141,18 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
             entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
             entry[0] += 2
             entry[1] += seconds
+    for stacked in model.units.stacked:
+        if seconds := model.units.stacked_seconds(stacked, view):
+            op, times = program.ops[stacked.put], int(program.repeats[stacked.put])
+            entry = found["copy of a slice to another layout", op.source, "vector", str(program.values[stacked.slab])]
+            entry[0] += times
+            entry[1] += seconds * times
+    for v in model.classes.buffers.given_back:
+        value_class = model.classes.of_value[v]
+        seconds = model.units.given_back_seconds(value_class, model.tensors.sharding(value_class, view))
+        entry = found["copy to a donated argument", program.source_of(v), "memory", str(program.values[v])]
+        entry[0] += 1
+        entry[1] += seconds
     for buffer in model.units.converted if model.device.compiler[COPIED_SLICES] else ():
         value_class = model.classes.of_value[buffer.value]
         sharding = model.tensors.sharding(value_class, view)

@@ -31,13 +31,14 @@ from shardwright.price.added import reduced_together
 from shardwright.price.buffers import AS_IT_LIES, Buffer, Form
 from shardwright.price.class_prices import KernelWork, KernelWorks, OpPrice, OpPrices, Seen, Tensors, View
 from shardwright.price.collectives import Move, reshard
-from shardwright.price.compute import Work, kernel_seconds, relayout_seconds
+from shardwright.price.compute import Work, kernel_seconds, relayout_seconds, tiled_copy_seconds
 from shardwright.price.gathered import Laid, LaidWork, laid_work
 from shardwright.price.layout import stored_bytes
 from shardwright.price.overlap import Lane, Overlap, picoseconds
 from shardwright.price.prices import DevicePrices
 from shardwright.price.program_classes import Classes, Counts, Points, coverage
 from shardwright.price.relaid import Relaid
+from shardwright.price.stacked import Stacked
 from shardwright.price.transfers import COMPUTE, TO_DEVICE, TO_HOST, Seconds, Transfers, host_rate
 from shardwright.price.uneven import moved_padding
 from shardwright.space.state import Sharding, Subject, without
@@ -241,6 +242,8 @@ class Units:
         """Results of loops that may be copied to another layout and back, on a device that has layouts."""
         self.laid: tuple[Laid, ...] = classes.buffers.laid if on.device.tile else ()
         """What is laid out anew for gathers and scatters, on a device that has layouts."""
+        self.stacked: tuple[Stacked, ...] = classes.buffers.stacked if on.device.tile else ()
+        """Slices of stacks that loops write to and stack again, on a device that has layouts."""
         self._uses = [ops.among([o for o, _ in use.uses]) for use in classes.use_classes.keys]
         late = on.device.compiler[LATE_SUMS]
         self._gradients = [self._gradient_uses(u) if late else () for u in range(len(classes.use_classes.keys))]
@@ -287,6 +290,11 @@ class Units:
             yield of_class[classes.of_value[relaid.value]] | made, self._relayout(relaid)
         for laid in self.laid:
             yield of_op[classes.of_op[laid.op]], self._laid(laid)
+        for stacked in self.stacked:
+            own = [of_op[o] for k in self._kernels_of(stacked) for o in classes.kernel_classes.keys[k].ops]
+            yield of_class[classes.of_value[stacked.slab]].union(*own), self._stacked(stacked)
+        for v in classes.buffers.given_back:
+            yield of_class[classes.of_value[v]], self._given_back(v)
         seeing: dict[frozenset[Subject], list[int]] = {}
         for k, kernel in enumerate(classes.kernel_classes.keys):
             if self.kernels.works(k):
@@ -368,6 +376,48 @@ class Units:
             return LaidWork()
         size = self.tensors.bytes_in(c, sharding)
         return LaidWork(relayout_seconds(local, size, self.on.device), size if relaid.start >= 0 else 0.0)
+
+    def _stacked(self, stacked: Stacked) -> Unit:
+        """A slice of a stack that is copied in each turn of a loop, beyond what its kernels take."""
+        repeats = int(self.classes.program.repeats[stacked.put])
+        return Unit(partial(self.stacked_seconds, stacked), Memo(lambda seconds: Part(repeats * seconds)))
+
+    def stacked_seconds(self, stacked: Stacked, view: View) -> float:
+        """What taking a slice out of its stack and to another one takes in a turn, beyond the kernels of these ops."""
+        c, device = self.classes.of_value[stacked.slab], self.on.device
+        sharding = self.tensors.sharding(c, view)
+        local, size = self.tensors.local_shape(c, sharding), self.tensors.bytes_in(c, sharding)
+        seconds = 2 * tiled_copy_seconds(_rows(local), size, device)
+        if stacked.is_copied(local):
+            seconds += tiled_copy_seconds(1, size, device)
+        found = [self.kernels.of(k, view) for k in self._kernels_of(stacked)]
+        return max(seconds - sum([work.seconds(device) + work.copy_seconds for work in found]), 0.0)
+
+    def _kernels_of(self, stacked: Stacked) -> tuple[int, ...]:
+        """The classes of the kernels that take a slice out of its stack and bring it to the other one."""
+        root = self.classes.kernels.root
+        return tuple([self._class_of_kernel[root[o]] for o in (stacked.cut, stacked.put)])
+
+    @cached_property
+    def _class_of_kernel(self) -> dict[int, int]:
+        return {root: k for k, members in enumerate(self.classes.kernel_classes.members) for root in members}
+
+    def _given_back(self, v: int) -> Unit:
+        """A loop's result that is copied to a donated argument."""
+        c = self.classes.of_value[v]
+
+        def part(sharding: Sharding) -> Part:
+            return Part(self.given_back_seconds(c, sharding))
+
+        return Unit(partial(self.tensors.sharding, c), Memo(part))
+
+    def given_back_seconds(self, value_class: int, sharding: Sharding) -> float:
+        """Of a copy of a device's part of a value to memory in which it lies alike."""
+        local, size = self.tensors.local_shape(value_class, sharding), self.tensors.bytes_in(value_class, sharding)
+        device = self.on.device
+        if not device.tile:
+            return kernel_seconds(Work(memory_bytes=2 * size), device)
+        return tiled_copy_seconds(_rows(local), size, device)
 
     def _laid(self, laid: Laid) -> Unit:
         """A value that is laid out anew for a gather or a scatter."""
@@ -602,3 +652,8 @@ class Units:
     def copies_seconds(self, moves: Iterable[Move]) -> float:
         """The seconds of copies that bring what was moved into place."""
         return sum(self.on.copy_seconds(move) for move in moves)
+
+
+def _rows(local: Sequence[int]) -> int:
+    """The rows of the tiles of a tensor that lies in the order of its dimensions."""
+    return local[-2] if len(local) > 1 else 1
