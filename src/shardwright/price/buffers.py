@@ -170,7 +170,11 @@ class _Sharing:
                 if v not in host
             ),
             (*self.laid, *taken_apart(program)),
-            tuple(self.stacked),
+            tuple(
+                stacked._replace(value=home, given_back=home in self.given_back)
+                for stacked in self.stacked
+                if (home := self.home(stacked.value)) not in host
+            ),
             tuple(v for v in self.given_back if v not in host),
             tuple(v for v in held if v in host),
             tuple(buffer for buffer in temporary if buffer.value in host and not self._in_a_stack(buffer.value)),

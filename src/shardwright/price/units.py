@@ -244,6 +244,8 @@ class Units:
         """What is laid out anew for gathers and scatters, on a device that has layouts."""
         self.stacked: tuple[Stacked, ...] = classes.buffers.stacked if on.device.tile else ()
         """Slices of stacks that loops write to and stack again, on a device that has layouts."""
+        self.given_back = tuple([v for v in classes.buffers.given_back if v not in {s.value for s in self.stacked}])
+        """Other results of loops that are copied to donated arguments."""
         self._uses = [ops.among([o for o, _ in use.uses]) for use in classes.use_classes.keys]
         late = on.device.compiler[LATE_SUMS]
         self._gradients = [self._gradient_uses(u) if late else () for u in range(len(classes.use_classes.keys))]
@@ -292,8 +294,9 @@ class Units:
             yield of_op[classes.of_op[laid.op]], self._laid(laid)
         for stacked in self.stacked:
             own = [of_op[o] for k in self._kernels_of(stacked) for o in classes.kernel_classes.keys[k].ops]
-            yield of_class[classes.of_value[stacked.slab]].union(*own), self._stacked(stacked)
-        for v in classes.buffers.given_back:
+            lies = of_class[classes.of_value[stacked.slab]] | of_class[classes.of_value[stacked.value]]
+            yield lies.union(*own), self._stacked(stacked)
+        for v in self.given_back:
             yield of_class[classes.of_value[v]], self._given_back(v)
         seeing: dict[frozenset[Subject], list[int]] = {}
         for k, kernel in enumerate(classes.kernel_classes.keys):
@@ -378,20 +381,33 @@ class Units:
         return LaidWork(relayout_seconds(local, size, self.on.device), size if relaid.start >= 0 else 0.0)
 
     def _stacked(self, stacked: Stacked) -> Unit:
-        """A slice of a stack that is copied in each turn of a loop, beyond what its kernels take."""
-        repeats = int(self.classes.program.repeats[stacked.put])
-        return Unit(partial(self.stacked_seconds, stacked), Memo(lambda seconds: Part(repeats * seconds)))
+        """Slices of a stack that are copied in each turn of a loop, beyond what its kernels take, and the stack."""
+        column = coverage(self.points.at, [stacked.start], [stacked.end])
 
-    def stacked_seconds(self, stacked: Stacked, view: View) -> float:
-        """What taking a slice out of its stack and to another one takes in a turn, beyond the kernels of these ops."""
-        c, device = self.classes.of_value[stacked.slab], self.on.device
-        sharding = self.tensors.sharding(c, view)
-        local, size = self.tensors.local_shape(c, sharding), self.tensors.bytes_in(c, sharding)
-        seconds = 2 * tiled_copy_seconds(_rows(local), size, device)
-        if stacked.is_copied(local):
+        def part(work: LaidWork) -> Part:
+            held = ((column, int(work.copy_bytes)),) if work.copy_bytes else ()
+            return Part(work.seconds, 0.0, held) if work.seconds or held else NO_PART
+
+        return Unit(partial(self.stacked_work, stacked), Memo(part))
+
+    def stacked_work(self, stacked: Stacked, view: View) -> LaidWork:
+        """What slices of a stack and the stack take to be copied, all turns together, beyond the kernels of the ops."""
+        classes, tensors, device = self.classes, self.tensors, self.on.device
+        slab, stack = classes.of_value[stacked.slab], classes.of_value[stacked.value]
+        sharding = tensors.sharding(slab, view)
+        local, size = tensors.local_shape(slab, sharding), tensors.bytes_in(slab, sharding)
+        turned = stacked.turned(local, classes.values.keys[slab].shape)
+        seconds = tiled_copy_seconds(turned.cut_rows, size, device) + tiled_copy_seconds(turned.put_rows, size, device)
+        if turned.between:
             seconds += tiled_copy_seconds(1, size, device)
         found = [self.kernels.of(k, view) for k in self._kernels_of(stacked)]
-        return max(seconds - sum([work.seconds(device) + work.copy_seconds for work in found]), 0.0)
+        more = max(seconds - sum([work.seconds(device) + work.copy_seconds for work in found]), 0.0)
+        more *= float(classes.program.repeats[stacked.put])
+        whole = tensors.bytes_in(stack, tensors.sharding(stack, view))
+        if turned.before:  # a donated argument is free then, and the loop fills it
+            copy_bytes = 0.0 if stacked.given_back else whole
+            return LaidWork(more + tiled_copy_seconds(turned.cut_rows, whole, device), copy_bytes)
+        return LaidWork(more + (tiled_copy_seconds(turned.put_rows, whole, device) if stacked.given_back else 0.0))
 
     def _kernels_of(self, stacked: Stacked) -> tuple[int, ...]:
         """The classes of the kernels that take a slice out of its stack and bring it to the other one."""
@@ -417,7 +433,7 @@ class Units:
         device = self.on.device
         if not device.tile:
             return kernel_seconds(Work(memory_bytes=2 * size), device)
-        return tiled_copy_seconds(_rows(local), size, device)
+        return tiled_copy_seconds(local[-2] if len(local) > 1 else 1, size, device)
 
     def _laid(self, laid: Laid) -> Unit:
         """A value that is laid out anew for a gather or a scatter."""
@@ -652,8 +668,3 @@ class Units:
     def copies_seconds(self, moves: Iterable[Move]) -> float:
         """The seconds of copies that bring what was moved into place."""
         return sum(self.on.copy_seconds(move) for move in moves)
-
-
-def _rows(local: Sequence[int]) -> int:
-    """The rows of the tiles of a tensor that lies in the order of its dimensions."""
-    return local[-2] if len(local) > 1 else 1
