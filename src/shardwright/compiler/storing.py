@@ -133,12 +133,13 @@ RELAID = structural(
 STACKED = structural(
     "a slice of a stacked cache is copied in each turn of a loop that writes to single positions of it",
     "Where a scan has a cache as xs and gives what it wrote to it as ys, each turn takes the slice out of one stack "
-    "and puts it into another one, and both are copies. Stacks lie in the order of their dimensions; the slice lies as "
-    "the product of matrices that reads it wants it, the product's batch dimensions outermost, or where no product does, "
-    "as what is written: positions outermost, and the rows written at once, a batch, second to the innermost. Where "
-    "the order is another it is copied once more on the way in; on the way out one copy does both. Where the positions "
-    "are split over devices, the whole stack is copied before the loop to the order of what is written, and slices are "
-    "copied from that to the one in which they are read. A tile of 2 or 4 rows takes as many instructions as one of 8.",
+    "and puts it into another one, and both are copies. Stacks lie in the order of their dimensions; the slice lies "
+    "as the product of matrices that reads it wants it, the product's batch dimensions outermost, or where no "
+    "product does, as what is written: positions outermost, and the rows written at once, a batch, second to the "
+    "innermost. Where the order is another it is copied once more on the way in; on the way out one copy does both. "
+    "Where the positions are split over devices, the whole stack is copied before the loop to the order of what is "
+    "written, and slices are copied from that to the one in which they are read. A tile of 2 or 4 rows takes as "
+    "many instructions as one of 8.",
     ops=("while", "dynamic_slice", "dynamic_update_slice"),
     evidence="Layers of attention in a scan, 16 sequences, bf16, heads of 128, v5e, libtpu of jax 0.10.2, one device: "
     "[batch, positions, heads, 128], 4 queries to a head, in the loop {3,1,2,0}; with 8, 4 and 2 heads the slice and "
