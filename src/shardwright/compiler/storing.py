@@ -149,7 +149,8 @@ STACKED = structural(
     "[layers, batch, heads, positions, 128], all with a copy between. Seen otherwise: with one head on a device, keys "
     "as they lie and values as they are written, which is not modelled. v5e 4x4, 8 layers, 64 sequences of 4096, 8 "
     "heads, estimated and compiled milliseconds: batch split over 16 13.7 and 16.1; heads over one axis, positions "
-    "over the other 18.5 and 20.3; heads and batch 28.6 and 29.1, and 28.2 and 30.7 with FSDP.",
+    "over the other 18.5 and 20.3, and 19.9 and 19.1; heads and batch 28.6 and 29.1, and 28.2 and 30.7 with FSDP. Seen "
+    "otherwise: with data parallelism alone 23.9 and 19.3, as slices of weights that are not split are not copied.",
     tests=(
         "test_memory.py::test_a_slice_of_a_stacked_cache_is_copied_in_each_turn",
         "test_memory.py::test_a_stack_is_copied_before_the_loop_where_positions_are_split",
@@ -163,9 +164,10 @@ GIVEN_BACK = structural(
     "Results of a scan that take over the memory of an argument of which the scan reads a slice in each turn cannot "
     "lie there before it ends. They have memory of their own until then, and are copied.",
     ops=("while",),
-    evidence="The decoding steps of the record before: a buffer for each stack beside the donated one (2.07 GiB "
-    "compiled, 2.07 estimated, 1.57 without), and after the loop a copy at 222 bytes a cycle, 143 and 84 with tiles "
-    "of 4 and 2 rows. Without donation, and where the stack was copied before the loop, there is no copy after it.",
+    evidence="The decoding steps of the record before, v5e, libtpu of jax 0.10.2: a buffer for each stack beside the "
+    "donated one (2.07 GiB compiled, 2.07 estimated, 1.57 without), and after the loop a copy at 222 bytes a "
+    "cycle, 143 and 84 with tiles of 4 and 2 rows. Without donation, and where the stack was copied before "
+    "the loop, there is no copy after it.",
     tests=("test_memory.py::test_what_a_loop_stacks_is_copied_to_a_donated_argument_that_it_reads",),
     where=("price.buffers.find_buffers", "price.units.Units.given_back_seconds"),
 )
