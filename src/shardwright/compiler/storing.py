@@ -142,15 +142,17 @@ STACKED = structural(
     "many instructions as one of 8.",
     ops=("while", "dynamic_slice", "dynamic_update_slice"),
     evidence="Layers of attention in a scan, 16 sequences, bf16, heads of 128, v5e, libtpu of jax 0.10.2, one device: "
-    "[batch, positions, heads, 128], 4 queries to a head, in the loop {3,1,2,0}; with 8, 4 and 2 heads the slice and "
-    "what puts it back take 222, 143 and 84 bytes a cycle, the copy between 222 or, from or to the memory on the chip, "
-    "285. One query to a head: {3,0,2,1}. [batch, heads, positions, 128]: as it lies, no copy between. With or without "
-    "donation alike. Positions split over 4: {4,1,3,2,0} before the loop, with 2 and 8 heads, and {4,1,2,3,0} of "
-    "[layers, batch, heads, positions, 128], all with a copy between. Seen otherwise: with one head on a device, keys "
-    "as they lie and values as they are written, which is not modelled. v5e 4x4, 8 layers, 64 sequences of 4096, 8 "
-    "heads, estimated and compiled milliseconds: batch split over 16 13.7 and 16.1; heads over one axis, positions "
-    "over the other 18.5 and 20.3, and 19.9 and 19.1; heads and batch 28.6 and 29.1, and 28.2 and 30.7 with FSDP. Seen "
-    "otherwise: with data parallelism alone 23.9 and 19.3, as slices of weights that are not split are not copied.",
+    "[batch, positions, heads, 128], 4 queries to a head, in the loop {3,1,2,0}; with 8, 4 and 2 heads the "
+    "slice and what puts it back take 222, 143 and 84 bytes a cycle, the copy between 222 or, from or to the "
+    "memory on the chip, 285. One query to a head: {3,0,2,1}. [batch, heads, positions, 128]: as it lies, no "
+    "copy between. With or without donation alike. Positions split over 4: {4,1,3,2,0} before the loop, with "
+    "2 and 8 heads, and {4,1,2,3,0} of [layers, batch, heads, positions, 128], all with a copy between, and "
+    "1,024 MiB for the two stacks where they are not donated. Seen otherwise: with one head on a device, "
+    "keys as they lie and values as they are written, which is not modelled. v5e 4x4, 8 layers, 64 sequences "
+    "of 4096, 8 heads, estimated and compiled milliseconds: batch split over 16 13.7 and 16.1; heads over "
+    "one axis, positions over the other 18.5 and 20.3, and 19.9 and 19.1; heads and batch 28.6 and 29.1, and "
+    "28.2 and 30.7 with FSDP. Seen otherwise: with data parallelism alone 23.9 and 19.3, as slices of "
+    "weights that are not split are not copied.",
     tests=(
         "test_memory.py::test_a_slice_of_a_stacked_cache_is_copied_in_each_turn",
         "test_memory.py::test_a_stack_is_copied_before_the_loop_where_positions_are_split",
