@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
-from shardwright.devices import AxisLink, KernelCosts
+from shardwright.devices import AxisLink, KernelCosts, find_device
 from shardwright.ir.program import Op
 from shardwright.price.collectives import (
     ALL_GATHER,
@@ -23,6 +23,7 @@ from shardwright.price.compute import (
     efficiency,
     kernel_seconds,
     matrix_seconds,
+    tiled_copy_seconds,
     traffic,
     vector_ops,
 )
@@ -187,3 +188,12 @@ class TestCompute:
         assert traffic(add, [1600.0, 1600.0], [1600.0]) == ((1600.0, 1600.0), 1600.0)
         assert vector_ops(add, 400, 400, COSTS) < vector_ops(op_of("exponential", jnp.exp, (100, 4)), 400, 400, COSTS)
         assert vector_ops(cut, 400, 8, COSTS) == 0.0
+
+
+def test_a_small_tile_takes_as_long_as_a_whole_one():
+    """Bytes a cycle that the compiler counts for copies into tiles of 8, 4 and 2 rows: 222, 143 and 84."""
+    device = find_device("tpu-v5e")
+    size = 256 * 2**20
+    for rows, bytes_a_cycle in ((1, 222), (2, 84), (3, 143), (4, 143), (8, 222), (4096, 222)):
+        seconds = tiled_copy_seconds(rows, size, device)
+        assert seconds == pytest.approx(2 * size / bytes_a_cycle / device.clock_hertz, rel=0.12)

@@ -550,6 +550,90 @@ def test_a_cache_is_copied_where_its_order_in_the_loop_is_another():
     assert held(["data_parallel:data", "megatron:model"]) == 2
 
 
+def decoded(order: str, *, groups: int = 4, heads: int = 8, batch: int = 8) -> tuple[Any, Any]:
+    """A step of decoding: attention over caches [4, *order] that go into a scan and come out of it stacked."""
+
+    def fn(caches, q, new, at):
+        def body(x, slices):
+            axis = order.index("t")
+            k, v = (jax.lax.dynamic_update_slice_in_dim(slices[c], jnp.expand_dims(new, axis), at, axis) for c in "kv")
+            scores = jnp.einsum(f"bkgd,{order}->bkgt", q + x, k)
+            return jnp.einsum(f"bkgt,{order}->bkgd", jax.nn.softmax(scores), v), {"k": k, "v": v}
+
+        return jax.lax.scan(body, q, caches)
+
+    def bf16(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+    sizes = {"b": batch, "t": 4096, "k": heads, "d": 128}
+    cache = bf16(4, *(sizes[d] for d in order))
+    rows = bf16(batch, heads, groups, 128), bf16(batch, heads, 128)
+    return fn, ({"k": cache, "v": cache}, *rows, jax.ShapeDtypeStruct((), jnp.int32))
+
+
+def test_a_slice_of_a_stacked_cache_is_copied_in_each_turn():
+    """To the order in which a product reads it; where there is none, to that of what is written."""
+
+    def found(order: str, groups: int) -> Any:
+        fn, args = decoded(order, groups=groups)
+        program = sw.analyse(fn, *args).program
+        both = find_buffers(program, find_kernels(program, of("tpu"))).stacked
+        assert [(each.written, each.read) for each in both] == [(both[0].written, both[0].read)] * 2
+        return both[0]
+
+    stacked = found("btkd", 4)
+    assert (stacked.read, stacked.written, stacked.positions) == ((0, 2, 1, 3), (1, 2, 0, 3), (1,))
+    whole = (8, 4096, 8, 128)
+    assert stacked.turned((8, 4096, 2, 128), whole) == (2, 2, True, False)
+    assert stacked.turned((8, 4096, 1, 128), whole) == (1, 1, False, False)
+    assert stacked.turned((4, 1024, 2, 128), whole) == (4, 2, True, True)
+    assert found("bktd", 4).turned((8, 2, 4096, 128), (8, 8, 4096, 128)) == (4096, 4096, False, False)
+    alone = found("btkd", 1)
+    assert (alone.read, alone.written) == ((), (1, 2, 0, 3))
+    assert alone.turned((8, 4096, 8, 128), whole) == (8, 8, True, False)
+
+
+def test_a_stack_is_copied_before_the_loop_where_positions_are_split():
+    """Then it needs memory of its own, if it is not a donated argument's that is free after that."""
+
+    def copies(split: str, **options: Any) -> tuple[float, int]:
+        fn, args = decoded("btkd")
+        decisions = [("x", f"caches.k[{1 + 'btkd'.index(split)}]")]
+        plan = sw.evaluate(fn, *args, mesh={"x": 4}, device="tpu-v5e", decisions=decisions, **options)
+        units, view = plan.costs.units, plan.costs.view(plan.partitioned.state.lists)
+        estimate = plan.estimate
+        assert sum(a.bytes for a in estimate.alive) == estimate.peak_bytes
+        works = [units.stacked_work(stacked, view) for stacked in units.stacked]
+        return sum(work.seconds for work in works), int(sum(work.copy_bytes for work in works))
+
+    assert copies("t")[1] > 0
+    assert copies("t", donate=0)[1] == 0
+    assert copies("b")[1] == 0
+    assert copies("b", donate=0)[0] > copies("b")[0]
+
+
+def test_what_a_loop_stacks_is_copied_to_a_donated_argument_that_it_reads():
+    def step(ws, x):
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), w * 2), x, ws)
+
+    def carried(ws, x):
+        return jax.lax.fori_loop(0, 4, lambda i, ws: ws.at[i].multiply(2.0), ws), x
+
+    def buffers(fn, **options):
+        program = sw.analyse(fn, f32(4, 512, 512), f32(512, 512), **options).program
+        return find_buffers(program, find_kernels(program, of("tpu")))
+
+    assert len(buffers(step, donate=0).given_back) == 1
+    assert buffers(step).given_back == ()
+    assert buffers(carried, donate=0).given_back == ()
+    assert buffers(step, donate=0).stacked == ()
+    one = peak_mib(step, f32(4, 512, 512), f32(512, 512), donate=0)
+    assert one >= peak_mib(carried, f32(4, 512, 512), f32(512, 512), donate=0) + 4
+    plan = sw.evaluate(step, f32(4, 512, 512), f32(512, 512), mesh={"x": 2}, device="tpu-v5e", donate=0, decisions=())
+    (copy,) = (k for k in plan.estimate.kernels if k.kind == "copy to a donated argument")
+    assert copy.times == 1 and copy.seconds > 0
+
+
 def test_what_a_scattered_gradient_is_computed_from_is_kept():
     """Of a loop's body with a product, its derivative, and more products that wait for one another after it."""
     sizes = {"width": 1024, "heads": 8, "kv_heads": 8, "hidden": 4096, "vocabulary": 1024, "sequence": 256}

@@ -141,6 +141,18 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
             entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
             entry[0] += 2
             entry[1] += seconds
+    for stacked in model.units.stacked:
+        if seconds := model.units.stacked_work(stacked, view).seconds:
+            op = program.ops[stacked.put]
+            entry = found["copy of slices to another layout", op.source, "vector", str(program.values[stacked.value])]
+            entry[0] += int(program.repeats[stacked.put])
+            entry[1] += seconds
+    for v in model.units.given_back:
+        value_class = model.classes.of_value[v]
+        seconds = model.units.given_back_seconds(value_class, model.tensors.sharding(value_class, view))
+        entry = found["copy to a donated argument", program.source_of(v), "memory", str(program.values[v])]
+        entry[0] += 1
+        entry[1] += seconds
     for buffer in model.units.converted if model.device.compiler[COPIED_SLICES] else ():
         value_class = model.classes.of_value[buffer.value]
         sharding = model.tensors.sharding(value_class, view)
@@ -234,6 +246,9 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
     for relaid in model.units.relaid:
         if relaid.start <= position <= relaid.end and (copy := model.units.relaid_work(relaid, view).copy_bytes):
             add(program.name_of(relaid.value), "relaid copy", copy)
+    for stacked in model.units.stacked:
+        if stacked.start <= position <= stacked.end and (copy := model.units.stacked_work(stacked, view).copy_bytes):
+            add(program.name_of(stacked.value), "relaid copy", copy)
     for laid in model.units.laid:
         start, end = model.units.laid_span(laid) if laid.made >= 0 else (1, 0)
         if start <= position <= end and (copy := model.units.laid_work(laid, view).copy_bytes):

@@ -35,6 +35,7 @@ from shardwright.price.gathered import TABLE, Laid, taken_apart
 from shardwright.price.kernels import Kernels, done
 from shardwright.price.relaid import Relaid, find_relaid
 from shardwright.price.results import Span, idle_before
+from shardwright.price.stacked import Stacked, find_stacked
 
 
 class Form(NamedTuple):
@@ -69,14 +70,17 @@ class Buffers:
     """``held``: arguments, which are there all the time. ``temporary``: the rest, in no order.
 
     ``relaid``: results of loops that may be copied to another layout before the loop and back after it, with the
-    buffers for it. ``laid``: what is laid out anew for gathers and scatters. ``held_on_host`` and ``on_host`` are those
-    in the host's memory, which are none of the others.
+    buffers for it. ``laid``: what is laid out anew for gathers and scatters. ``stacked``: slices of stacks that loops
+    write to and stack again. ``given_back``: results of loops that are copied to donated arguments. ``held_on_host``
+    and ``on_host`` are those in the host's memory, which are none of the others.
     """
 
     held: tuple[int, ...]
     temporary: tuple[Buffer, ...]
     relaid: tuple[Relaid, ...] = ()
     laid: tuple[Laid, ...] = ()
+    stacked: tuple[Stacked, ...] = ()
+    given_back: tuple[int, ...] = ()
     held_on_host: tuple[int, ...] = ()
     on_host: tuple[Buffer, ...] = ()
 
@@ -96,6 +100,8 @@ class _Sharing:
         self.relaid: dict[int, Relaid] = {}
         self.in_place: set[int] = set()  # of these, those that need no buffer of their own unless they are copied
         self.laid: list[Laid] = []
+        self.stacked: list[Stacked] = []
+        self.given_back: dict[int, int] = {}  # results of loops that are copied to donated arguments, by their loops
         self.contracting = {kernels.at[o] for o, op in enumerate(program.ops) if op.flops}
         self.reduced = _reduced(program, kernels)
         self.turned = _turned(program, kernels)
@@ -167,6 +173,12 @@ class _Sharing:
                 if v not in host
             ),
             (*self.laid, *taken_apart(program)),
+            tuple(
+                stacked._replace(value=home, given_back=home in self.given_back)
+                for stacked in self.stacked
+                if (home := self.home(stacked.value)) not in host
+            ),
+            tuple(v for v in self.given_back if v not in host),
             tuple(v for v in held if v in host),
             tuple(buffer for buffer in temporary if buffer.value in host and not self._in_a_stack(buffer.value)),
         )
@@ -178,12 +190,14 @@ class _Sharing:
         loops = any(self.program.ops[u].regions for u in self.program.users[v])
         made = maker >= 0 and not self.program.ops[maker].regions and v not in self.program.returned
         made = made and v not in self.program.on_host
+        if v in self.given_back:
+            end = self.program.regions[self.program.ops[self.given_back[v]].regions[-1]].stop
         return Buffer(v, start, end, Form(rows=rows, brief=few and made and not loops and not rows))
 
     def _given(self, temporary: list[Buffer]) -> list[Buffer]:
         """The memory of results before they are there, but for what lies in it then."""
         program = self.program
-        results = {self.home(v) for v in program.regions[0].results}
+        results = {self.home(v) for v in program.regions[0].results} - self.given_back.keys()
 
         def span(buffer: Buffer) -> Span:
             return Span(program.values[buffer.value].bytes, buffer.start, buffer.end)
@@ -281,6 +295,8 @@ class _Sharing:
                 taken.add(before)
                 # The buffer is called after what comes out: a table of zeros that goes in has no sharding of its own.
                 self._share(*((after, before) if self.home(before) in self.arguments else (before, after)))
+            if stacked := find_stacked(program, op, k, lambda v: self.home(v) in self.arguments):
+                self.stacked.append(stacked)
             self.start[after] = o
             self.last_use[after] = max(self.last_use[after], body.stop - 1)
             for r in op.regions:
@@ -336,12 +352,23 @@ class _Sharing:
 
     def _donated(self) -> set[int]:
         """Buffers of results that take over a donated argument's, if that has been read when they are complete."""
-        taken = set()
-        for v, argument in self.program.donations.items():
+        program, taken = self.program, set()
+        for v, argument in program.donations.items():
             home = self.home(v)
-            if home not in self.relaid and home not in self.arguments and self.last_use[argument] <= self._written(v):
+            if home in self.relaid or home in self.arguments or self.last_use[argument] > self._written(v):
+                continue
+            maker = program.values[home].op
+            if maker >= 0 and program.ops[maker].kind == "while" and self._reads(program.ops[maker], argument):
+                self.given_back[home] = maker  # the loop reads the old content until it ends
+            else:
                 taken.add(home)
         return taken
+
+    def _reads(self, loop: Op, argument: int) -> bool:
+        """Whether a loop has an argument in all of its turns."""
+        body = self.program.regions[loop.regions[-1]]
+        slots = zip(loop.operands, body.parameters, body.results, strict=True)
+        return any(self.home(v) == argument for v, parameter, result in slots if parameter == result)
 
     def _written(self, v: int) -> int:
         """When a result is complete."""

@@ -83,6 +83,18 @@ def relayout_seconds(local_shape: Sequence[int], size: float, device: Device) ->
     return slots / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
 
 
+def tiled_copy_seconds(rows: int, size: float, device: Device) -> float:
+    """Of a copy of some bytes, read and written, into tiles for so many rows: see ``compiler.storing.STACKED``.
+
+    A tile of fewer rows takes as many instructions as a whole one. ``small_tile_slots`` are those of tiles of 2.
+    """
+    costs, slots = device.kernel_costs, device.kernel_costs.relayout_slots
+    if device.tile is not None and 1 < rows < (whole := device.tile[0]):
+        more = (whole / padded(rows, 2 if rows <= 2 else 4) - 1) / (whole / 2 - 1)
+        slots += (costs.small_tile_slots - costs.relayout_slots) * max(more, 0.0)
+    return 2 * size * slots / device.vector_ops_per_second if device.vector_ops_per_second else 0.0
+
+
 def matrix_seconds(op: Op, dtype: str, factors: Sequence[int], mesh: MeshShape, device: Device) -> float:
     """Of a contraction whose axes split these factors (-1 for none): FLOPs of padded local shapes over the peak."""
     if not op.flops:

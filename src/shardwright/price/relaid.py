@@ -55,18 +55,31 @@ def find_relaid(program: Program, value: int, parameter: int, result: int) -> Re
 
 
 def _written(program: Program, op: Op, value: int) -> Relaid | None:
-    whole, part = (program.values[v].shape for v in op.operands[:2])
-    single = [p == 1 < w for w, p in zip(whole, part, strict=True)]
-    rest = [d for d, one in enumerate(single) if not one]
-    if not rest or not any(single[rest[0] :]):
+    order = order_written(program, op)
+    if not order:
         return None
-    outer = [d for d, one in enumerate(single) if one]
-    order = (*outer, *rest[1:-1], rest[0], rest[-1]) if len(rest) > 1 else (*outer, *rest)
     v = op.operands[1]
     while (o := program.values[v].op) >= 0 and program.ops[o].kind in ADDS_DIMENSIONS:
         v = program.ops[o].operands[0]
     maker = o if o >= 0 and program.ops[o].kind in PRODUCTS else -1
-    return Relaid(value, order, (), rest[0], maker)
+    return Relaid(value, order, (), _first_whole(program, op), maker)
+
+
+def _first_whole(program: Program, op: Op) -> int:
+    """The first dimension of which an update writes more than a single position."""
+    whole, part = (program.values[v].shape for v in op.operands[:2])
+    return next(d for d, (w, p) in enumerate(zip(whole, part, strict=True)) if not p == 1 < w)
+
+
+def order_written(program: Program, op: Op) -> tuple[int, ...]:
+    """The order of what an update writes single positions of an inner dimension of; none for another update."""
+    whole, part = (program.values[v].shape for v in op.operands[:2])
+    single = [p == 1 < w for w, p in zip(whole, part, strict=True)]
+    rest = [d for d, one in enumerate(single) if not one]
+    if not rest or not any(single[rest[0] :]):
+        return ()
+    outer = [d for d, one in enumerate(single) if one]
+    return (*outer, *rest[1:-1], rest[0], rest[-1]) if len(rest) > 1 else (*outer, *rest)
 
 
 def _read(program: Program, v: int) -> tuple[int, ...]:
@@ -76,15 +89,22 @@ def _read(program: Program, v: int) -> tuple[int, ...]:
         if program.ops[u].kind in CUTS:
             part = program.ops[u].results[0]
             kept = [d for d, size in enumerate(program.values[part].shape) if size > 1]
-            while len(users := program.users[part]) == 1 and program.ops[users[0]].kind == "reshape":
-                part = program.ops[users[0]].results[0]
-            left = [d for d, size in enumerate(program.values[part].shape) if size > 1]
-            for w in program.users[part]:
-                op = program.ops[w]
-                if op.kind in PRODUCTS and len(left) == len(kept) and (batch := _batch(op, part)) is not None:
-                    inner = [d for d, own in zip(kept, left, strict=True) if own not in batch]
-                    outer = [d for d, own in zip(kept, left, strict=True) if own in batch]
-                    return (*(d for d in range(len(shape)) if d not in kept), *outer, *inner)
+            if order := order_read(program, part, kept):
+                return (*(d for d in range(len(shape)) if d not in kept), *order)
+    return ()
+
+
+def order_read(program: Program, part: int, kept: Sequence[int]) -> tuple[int, ...]:
+    """The order in which a product of matrices reads a value; ``kept`` are its dimensions, or numbers for them."""
+    while len(users := program.users[part]) == 1 and program.ops[users[0]].kind == "reshape":
+        part = program.ops[users[0]].results[0]
+    left = [d for d, size in enumerate(program.values[part].shape) if size > 1]
+    for w in program.users[part]:
+        op = program.ops[w]
+        if op.kind in PRODUCTS and len(left) == len(kept) and (batch := _batch(op, part)) is not None:
+            inner = [d for d, own in zip(kept, left, strict=True) if own not in batch]
+            outer = [d for d, own in zip(kept, left, strict=True) if own in batch]
+            return (*outer, *inner)
     return ()
 
 

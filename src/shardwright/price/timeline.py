@@ -67,6 +67,8 @@ def make_timeline(model: CostModel, state: State) -> Timeline:
     for relaid in units.relaid:
         if relaid.start >= 0:
             spans[VALUES].append((relaid.start, relaid.end, int(units.relaid_work(relaid, view).copy_bytes)))
+    for stacked in units.stacked:
+        spans[VALUES].append((stacked.start, stacked.end, int(units.stacked_work(stacked, view).copy_bytes)))
     for laid in units.laid:
         if laid.made >= 0:
             spans[VALUES].append((*units.laid_span(laid), int(units.laid_work(laid, view).copy_bytes)))

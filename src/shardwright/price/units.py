@@ -31,13 +31,14 @@ from shardwright.price.added import reduced_together
 from shardwright.price.buffers import AS_IT_LIES, Buffer, Form
 from shardwright.price.class_prices import KernelWork, KernelWorks, OpPrice, OpPrices, Seen, Tensors, View
 from shardwright.price.collectives import Move, reshard
-from shardwright.price.compute import Work, kernel_seconds, relayout_seconds
+from shardwright.price.compute import Work, kernel_seconds, relayout_seconds, tiled_copy_seconds
 from shardwright.price.gathered import Laid, LaidWork, laid_work
 from shardwright.price.layout import stored_bytes
 from shardwright.price.overlap import Lane, Overlap, picoseconds
 from shardwright.price.prices import DevicePrices
 from shardwright.price.program_classes import Classes, Counts, Points, coverage
 from shardwright.price.relaid import Relaid
+from shardwright.price.stacked import Stacked
 from shardwright.price.transfers import COMPUTE, TO_DEVICE, TO_HOST, Seconds, Transfers, host_rate
 from shardwright.price.uneven import moved_padding
 from shardwright.space.state import Sharding, Subject, without
@@ -273,6 +274,10 @@ class Units:
         """Results of loops that may be copied to another layout and back, on a device that has layouts."""
         self.laid: tuple[Laid, ...] = classes.buffers.laid if on.device.tile else ()
         """What is laid out anew for gathers and scatters, on a device that has layouts."""
+        self.stacked: tuple[Stacked, ...] = classes.buffers.stacked if on.device.tile else ()
+        """Slices of stacks that loops write to and stack again, on a device that has layouts."""
+        self.given_back = tuple([v for v in classes.buffers.given_back if v not in {s.value for s in self.stacked}])
+        """Other results of loops that are copied to donated arguments."""
         self._uses = [ops.among([o for o, _ in use.uses]) for use in classes.use_classes.keys]
         late = on.device.compiler[LATE_SUMS]
         self._gradients = [self._gradient_uses(u) if late else () for u in range(len(classes.use_classes.keys))]
@@ -319,6 +324,12 @@ class Units:
             yield of_class[classes.of_value[relaid.value]] | made, self._relayout(relaid)
         for laid in self.laid:
             yield of_op[classes.of_op[laid.op]], self._laid(laid)
+        for stacked in self.stacked:
+            own = [of_op[o] for k in self._kernels_of(stacked) for o in classes.kernel_classes.keys[k].ops]
+            lies = of_class[classes.of_value[stacked.slab]] | of_class[classes.of_value[stacked.value]]
+            yield lies.union(*own), self._stacked(stacked)
+        for v in self.given_back:
+            yield of_class[classes.of_value[v]], self._given_back(v)
         seeing: dict[frozenset[Subject], list[int]] = {}
         for k, kernel in enumerate(classes.kernel_classes.keys):
             if self.kernels.works(k):
@@ -400,6 +411,61 @@ class Units:
             return LaidWork()
         size = self.tensors.bytes_in(c, sharding)
         return LaidWork(relayout_seconds(local, size, self.on.device), size if relaid.start >= 0 else 0.0)
+
+    def _stacked(self, stacked: Stacked) -> Unit:
+        """Slices of a stack that are copied in each turn of a loop, beyond what its kernels take, and the stack."""
+        column = coverage(self.points.at, [stacked.start], [stacked.end])
+
+        def part(work: LaidWork) -> Part:
+            held = ((column, int(work.copy_bytes)),) if work.copy_bytes else ()
+            return Part(work.seconds, 0.0, held) if work.seconds or held else NO_PART
+
+        return Unit(partial(self.stacked_work, stacked), Memo(part))
+
+    def stacked_work(self, stacked: Stacked, view: View) -> LaidWork:
+        """What slices of a stack and the stack take to be copied, all turns together, beyond the kernels of the ops."""
+        classes, tensors, device = self.classes, self.tensors, self.on.device
+        slab, stack = classes.of_value[stacked.slab], classes.of_value[stacked.value]
+        sharding = tensors.sharding(slab, view)
+        local, size = tensors.local_shape(slab, sharding), tensors.bytes_in(slab, sharding)
+        turned = stacked.turned(local, classes.values.keys[slab].shape)
+        seconds = tiled_copy_seconds(turned.cut_rows, size, device) + tiled_copy_seconds(turned.put_rows, size, device)
+        if turned.between:
+            seconds += tiled_copy_seconds(1, size, device)
+        found = [self.kernels.of(k, view) for k in self._kernels_of(stacked)]
+        more = max(seconds - sum([work.seconds(device) + work.copy_seconds for work in found]), 0.0)
+        more *= float(classes.program.repeats[stacked.put])
+        whole = tensors.bytes_in(stack, tensors.sharding(stack, view))
+        if turned.before:  # a donated argument is free then, and the loop fills it
+            copy_bytes = 0.0 if stacked.given_back else whole
+            return LaidWork(more + tiled_copy_seconds(turned.cut_rows, whole, device), copy_bytes)
+        return LaidWork(more + (tiled_copy_seconds(turned.put_rows, whole, device) if stacked.given_back else 0.0))
+
+    def _kernels_of(self, stacked: Stacked) -> tuple[int, ...]:
+        """The classes of the kernels that take a slice out of its stack and bring it to the other one."""
+        root = self.classes.kernels.root
+        return tuple([self._class_of_kernel[root[o]] for o in (stacked.cut, stacked.put)])
+
+    @cached_property
+    def _class_of_kernel(self) -> dict[int, int]:
+        return {root: k for k, members in enumerate(self.classes.kernel_classes.members) for root in members}
+
+    def _given_back(self, v: int) -> Unit:
+        """A loop's result that is copied to a donated argument."""
+        c = self.classes.of_value[v]
+
+        def part(sharding: Sharding) -> Part:
+            return Part(self.given_back_seconds(c, sharding))
+
+        return Unit(partial(self.tensors.sharding, c), Memo(part))
+
+    def given_back_seconds(self, value_class: int, sharding: Sharding) -> float:
+        """Of a copy of a device's part of a value to memory in which it lies alike."""
+        local, size = self.tensors.local_shape(value_class, sharding), self.tensors.bytes_in(value_class, sharding)
+        device = self.on.device
+        if not device.tile:
+            return kernel_seconds(Work(memory_bytes=2 * size), device)
+        return tiled_copy_seconds(local[-2] if len(local) > 1 else 1, size, device)
 
     def _laid(self, laid: Laid) -> Unit:
         """A value that is laid out anew for a gather or a scatter."""
