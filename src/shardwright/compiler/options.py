@@ -1,0 +1,88 @@
+"""Options of compilers that are decisions, too: settings that may make a program faster, and what they are for.
+
+None of them changes what a program computes. Tuning tries them on the best plans, in the order of ``RECORDS``, where
+the compiled program has something that they are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from shardwright.compiler.behaviours import CUDA, TPU, Behaviour
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Options of XLA that are set together, and the collectives that they are about; none where about any program."""
+
+    options: Mapping[str, str]
+    collectives: tuple[str, ...] = ()
+
+    def matters(self, counts: Mapping[str, int]) -> bool:
+        """Whether a compiled program with so many collectives of each kind has any that it is about."""
+        return not self.collectives or any(counts.get(kind) for kind in self.collectives)
+
+
+_TESTS = ("test_tune.py::test_options_are_tried_where_they_matter_and_kept_where_they_pay",)
+_WHERE = ("compiler.options.settings_of", "tune.loop.Loop")
+_NO_GPU_CYCLES = "Not judged: XLA's compiler for GPUs tells no seconds ahead of time, so that tuning does not try it."
+
+_Tried = Behaviour[Setting | None]
+
+
+def _tpu(name: str, why: str, evidence: str, options: dict[str, str], *collectives: str) -> _Tried:
+    return Behaviour(
+        name=name,
+        what=why,
+        effect=Setting(MappingProxyType(options), collectives),
+        otherwise=None,
+        platforms=TPU,
+        evidence=evidence,
+        tests=_TESTS,
+        where=_WHERE,
+    )
+
+
+def _gpu(name: str, why: str, source: str, options: dict[str, str], *collectives: str) -> _Tried:
+    return Behaviour(
+        name=name,
+        what=why,
+        effect=Setting(MappingProxyType(options), collectives),
+        otherwise=None,
+        platforms=CUDA,
+        evidence=f"{source} {_NO_GPU_CYCLES}",
+        tests=("test_tune.py::test_every_option_has_a_reason",),
+        where=("compiler.options.settings_of",),
+    )
+
+
+_TIPS = "NVIDIA's JAX toolbox, Tips for High-Performance LLMs with JAX and XLA."
+
+VMEM = _tpu(
+    "64 MiB of the chip's memory for one kernel",
+    "A kernel may take so much of the chip's own memory. With more than by default, tiles are larger and operands are "
+    "read less often; what is left holds less of what later kernels want early, and compiling takes longer.",
+    "libtpu of jax 0.10.2, a GPT of 4 layers, FSDP on v5e 4x4: 110.2 ms by default, 104.9 with it.",
+    {"xla_tpu_scoped_vmem_limit_kib": "65536"},
+)
+
+PLAIN_PRODUCTS = _tpu(
+    "no products in a loop of permutes",
+    "A product with a gathered operand, or whose sums are scattered, is made a loop of parts and permutes only above "
+    "so many MiB. Without such loops products are whole, and gathers run beside others.",
+    "libtpu of jax 0.10.2, a GPT of 4 layers, FSDP on v5e 4x4: 110.2 ms by default, 106.1 with it, and 99.5 with 64 "
+    "MiB of the chip's memory for one kernel besides.",
+    {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"},
+    "collective-permute",
+    "permute",
+)
+
+RECORDS: tuple[_Tried, ...] = (VMEM, PLAIN_PRODUCTS)
+
+
+def settings_of(platform: str) -> tuple[_Tried, ...]:
+    """The settings of a platform's compiler, by JAX's name of it or of its devices, in the order to try them."""
+    lowered = {"gpu": "cuda"}.get(platform, platform)
+    return tuple(record for record in RECORDS if record.applies(lowered))
