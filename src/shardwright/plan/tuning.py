@@ -147,13 +147,16 @@ def tuning_lines(tuning: Tuning) -> list[str]:
         first += {"interrupted": ", until it was interrupted", "seconds": ", until its time was over"}.get(
             tuning.ended, ""
         )
-    lines = [f"{first}."]
-    lines += [
+    return [f"{first}.", *option_lines(tuning.options), *(f"{note}." for note in tuning.notes)]
+
+
+def option_lines(options: Sequence[KeptOption]) -> list[str]:
+    """A sentence for each option that was kept: what it is called, what is set, and what it brought."""
+    return [
         f"With {kept.name} ({', '.join(f'{name}={value}' for name, value in kept.settings.items())}): "
         f"{_percent(kept.saved)} less."
-        for kept in tuning.options
+        for kept in options
     ]
-    return [*lines, *(f"{note}." for note in tuning.notes)]
 
 
 def corrections_table(corrections: Sequence[Correction]) -> Table:

@@ -17,7 +17,7 @@ from shardwright.plan import Plan
 from shardwright.plan.tuning import Correction
 from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.price.breakdown import RELAID
-from shardwright.price.corrections import COMPUTE, COPIES, Corrections, Priced, moved_as, priced
+from shardwright.price.corrections import COMPUTE, COPIES, NONE, Corrections, Priced, moved_as, priced
 
 _PRIOR = 0.004
 """The part of a step that estimate and compiler are taken to agree on at every line, whatever they say."""
@@ -76,6 +76,8 @@ def learn(seen: Iterable[tuple[Plan, CompilerVerdict, float]]) -> Corrections:
         for found, into in ((estimated(plan), ours), (compiled(verdict), theirs)):
             for of, seconds in found.items():
                 into[of].add(seconds.all, seconds.hidden, weight)
+    if not steps:
+        return NONE
     factors: dict[Priced, float] = {}
     hidden_parts: dict[Priced, float] = {}
     prior = _PRIOR * steps

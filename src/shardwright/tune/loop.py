@@ -132,7 +132,7 @@ class Loop:
     def _settings(self) -> list[KeptOption]:
         """The options that the compiler knows, in the order to try them; ``saved`` is not known yet."""
         return [
-            KeptOption(record.name, record.effect.options, 0.0)
+            KeptOption(record.name, dict(record.effect.options), 0.0)
             for record in settings_of(self.plan.device.platform)
             if record.effect is not None and record.name not in self.unknown
         ]
