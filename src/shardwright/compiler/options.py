@@ -27,7 +27,10 @@ class Setting:
 
 _TESTS = ("test_tune.py::test_options_are_tried_where_they_matter_and_kept_where_they_pay",)
 _WHERE = ("compiler.options.settings_of", "tune.loop.Loop")
-_NO_GPU_CYCLES = "Not judged: XLA's compiler for GPUs tells no seconds ahead of time, so that tuning does not try it."
+_TIPS = (
+    "Tips for High-Performance LLMs with JAX and XLA, of NVIDIA's JAX-Toolbox; an option of XLA in jaxlib 0.10.2. Not "
+    "judged: the compiler for GPUs tells no seconds ahead of time, so that tuning does not try it."
+)
 
 _Tried = Behaviour[Setting | None]
 
@@ -45,20 +48,18 @@ def _tpu(name: str, why: str, evidence: str, options: dict[str, str], *collectiv
     )
 
 
-def _gpu(name: str, why: str, source: str, options: dict[str, str], *collectives: str) -> _Tried:
+def _gpu(name: str, why: str, options: dict[str, str]) -> _Tried:
     return Behaviour(
         name=name,
         what=why,
-        effect=Setting(MappingProxyType(options), collectives),
+        effect=Setting(MappingProxyType(options)),
         otherwise=None,
         platforms=CUDA,
-        evidence=f"{source} {_NO_GPU_CYCLES}",
+        evidence=_TIPS,
         tests=("test_tune.py::test_every_option_has_a_reason",),
         where=("compiler.options.settings_of",),
     )
 
-
-_TIPS = "NVIDIA's JAX toolbox, Tips for High-Performance LLMs with JAX and XLA."
 
 VMEM = _tpu(
     "64 MiB of the chip's memory for one kernel",
@@ -76,10 +77,38 @@ PLAIN_PRODUCTS = _tpu(
     "MiB of the chip's memory for one kernel besides.",
     {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"},
     "collective-permute",
-    "permute",
 )
 
-RECORDS: tuple[_Tried, ...] = (VMEM, PLAIN_PRODUCTS)
+EARLY_GPU = _gpu(
+    "collectives started ahead on a GPU",
+    "The scheduler that hides latencies moves the starts of collectives ahead and their ends back, so that kernels run "
+    "beside them; tensors live longer for it.",
+    {"xla_gpu_enable_latency_hiding_scheduler": "true"},
+)
+
+PIPELINED_GPU = _gpu(
+    "collectives of one turn of a loop beside the next, on a GPU",
+    "Gathers of what the next turn needs, and sums that no later turn needs, are taken out of the turn that they stand "
+    "in and run beside another one.",
+    {
+        "xla_gpu_enable_pipelined_all_gather": "true",
+        "xla_gpu_enable_pipelined_all_reduce": "true",
+        "xla_gpu_enable_pipelined_reduce_scatter": "true",
+    },
+)
+
+COMBINED_GPU = _gpu(
+    "collectives of up to 1 GiB made one, on a GPU",
+    "Small collectives are made one until they have so many bytes: fewer messages, which can start only when all of "
+    "their tensors are there.",
+    {
+        "xla_gpu_all_gather_combine_threshold_bytes": "1073741824",
+        "xla_gpu_all_reduce_combine_threshold_bytes": "1073741824",
+        "xla_gpu_reduce_scatter_combine_threshold_bytes": "1073741824",
+    },
+)
+
+RECORDS: tuple[_Tried, ...] = (VMEM, PLAIN_PRODUCTS, EARLY_GPU, PIPELINED_GPU, COMBINED_GPU)
 
 
 def settings_of(platform: str) -> tuple[_Tried, ...]:
