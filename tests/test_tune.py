@@ -186,6 +186,14 @@ def test_where_the_plan_does_not_fit_by_the_compiler_a_smaller_one_is_found():
     assert best.tuning.default_seconds is None and best.tuning.step_seconds is not None
 
 
+def test_where_no_plan_fits_by_the_compiler_the_smallest_is_returned_and_says_so(plan):
+    sizes = iter(range(30, 10, -1))
+    best, compiler = tuned(plan, lambda p, _: verdict(p, peak_bytes=next(sizes) * 2**30, fits=False), compiles=3)
+    assert 1 < len(compiler.asked) <= 3
+    assert best.fits is False and best.verdict.peak_bytes == (31 - len(compiler.asked)) * 2**30
+    assert best.tuning.step_seconds is None and "Does not fit" in str(best)
+
+
 def test_pins_are_kept():
     pinned = sw.partition(
         train_step, *ARGS, mesh=MESH, device="tpu-v5e", pin="megatron:model", replicate="data", ask_compiler=False

@@ -154,5 +154,8 @@ def partition(
     if settled.fits is False:
         raise infeasible(problem, settled.plan)
     if tune is not None:
-        return tune_plan(settled.plan, tune, compiles=compiles, seed=seed, progress=progress)
+        tuned = tune_plan(settled.plan, tune, compiles=compiles, seed=seed, progress=progress)
+        if tuned.fits is False:
+            raise infeasible(problem, tuned)
+        return tuned
     return settled.plan

@@ -210,13 +210,12 @@ class Loop:
 
     def _tuned(self, ended: str) -> Plan:
         taken, best = time.perf_counter() - self.started, self.best
-        if best is None and self.trials and ended != "interrupted":
-            self._refuse()
         compiled = tuple(map(_row, self.trials))
         notes = tuple(self.notes)
         if best is None:
+            plan, verdict = self._smallest(interrupted=ended == "interrupted")
             tuning = Tuning(self.on, compiled=compiled, notes=notes, ended=ended, seconds=taken)
-            return dataclasses.replace(self.plan, tuning=tuning, given_costs=self.plan.costs)
+            return dataclasses.replace(plan, verdict=verdict, tuning=tuning, given_costs=plan.costs)
         plain = next((t for t in self.trials if t.plan is best.plan and not t.options), best)
         tuning = Tuning(
             self.on,
@@ -236,8 +235,14 @@ class Loop:
             best.plan, verdict=best.verdict, tuning=tuning, alternatives=alternatives, given_costs=best.plan.costs
         )
 
-    def _refuse(self) -> None:
-        """Raise, because the compiler took none of the plans."""
+    def _smallest(self, *, interrupted: bool) -> tuple[Plan, CompilerVerdict | None]:
+        """The plan that needs least where none fits; ``PlanError`` where the compiler refuses them for other reasons."""
+        refused = [t for t in self.trials if t.verdict.fits is False and t.verdict.peak_bytes is not None]
+        if refused:
+            smallest = min(refused, key=lambda t: t.verdict.peak_bytes or 0)
+            return smallest.plan, smallest.verdict
+        if interrupted or not self.trials:
+            return self.plan, None
         reasons = "; ".join(dict.fromkeys(trial.verdict.message for trial in self.trials))
         raise PlanError(f"the compiler for {self.on} takes none of the {len(self.trials)} plans: {reasons}.")
 
