@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST_SHOWN = 8
+_NOTHING = 5e-4
+"""Of a step: what is less is nothing."""
 _WORDS = {
     "compute": "compute",
     "copies": "copies to other layouts",
@@ -141,7 +143,8 @@ def tuning_lines(tuning: Tuning) -> list[str]:
     step = human_seconds(tuning.step_seconds) if tuning.step_seconds is not None else "no step"
     first = f"Tuned by the compiler for {tuning.on}: {step}"
     if tuning.default_seconds is not None and tuning.saved is not None:
-        first += f" in place of {human_seconds(tuning.default_seconds)}, {_percent(tuning.saved)} less"
+        before = f"in place of {human_seconds(tuning.default_seconds)}, {_percent(tuning.saved)} less"
+        first += f" {before}" if tuning.saved >= _NOTHING else ", as without tuning"
     if tuning.compiled:
         first += f"; {len(tuning.compiled)} compilations in {human_seconds(tuning.seconds)}"
         first += {"interrupted": ", until it was interrupted", "seconds": ", until its time was over"}.get(

@@ -236,7 +236,7 @@ class Loop:
         )
 
     def _smallest(self, *, interrupted: bool) -> tuple[Plan, CompilerVerdict | None]:
-        """The plan that needs least where none fits; ``PlanError`` where the compiler refuses them for other reasons."""
+        """The plan that needs least where none fits; ``PlanError`` where the compiler refuses them all otherwise."""
         refused = [t for t in self.trials if t.verdict.fits is False and t.verdict.peak_bytes is not None]
         if refused:
             smallest = min(refused, key=lambda t: t.verdict.peak_bytes or 0)
