@@ -24,6 +24,7 @@ from shardwright.tune.judge import compiled_by
 from shardwright.tune.learn import estimated, largest_corrections, learn
 from shardwright.tune.states import States
 from shardwright.verify import compile as compiling
+from shardwright.verify.compiled_before import question_of
 from shardwright.verify.kept_figures import KeptFigures, cache_folder
 
 ON = "tpu:v5e:2x4"
@@ -347,6 +348,7 @@ def test_a_tuned_plan_is_saved_with_its_options(with_options, tmp_path):
     assert loaded.tuning.options == with_options.tuning.options
     assert loaded.tuning.saved == with_options.tuning.saved
     assert loaded.in_specs == with_options.in_specs and loaded.decisions == with_options.decisions
+    assert question_of(loaded.export("tpu")[0], {}) == question_of(with_options.export("tpu")[0], {})
     assert json.loads((tmp_path / "plan.json").read_text())["shardwright_plan"] == 4
     again = pickle.loads(pickle.dumps(with_options))
     assert again.compiler_options == with_options.compiler_options
