@@ -3,7 +3,10 @@
 import dataclasses
 import importlib.util
 import json
+import math
 import pickle
+import random
+from collections import defaultdict
 from types import SimpleNamespace
 
 import jax
@@ -15,10 +18,13 @@ import shardwright as sw
 from programs import f32
 from shardwright.compiler.options import RECORDS, settings_of
 from shardwright.errors import PlanError
+from shardwright.models import build
 from shardwright.plan.tuning import KeptOption, Tuning
 from shardwright.plan.verdicts import CompiledCollective, CompilerVerdict, Involuntary, LineSeconds
 from shardwright.price import CostModel
-from shardwright.price.corrections import COMPUTE, COPIES, Corrections, Priced
+from shardwright.price.corrections import COMPUTE, COPIES, Corrections, Priced, priced
+from shardwright.search import find_state
+from shardwright.space.state import State
 from shardwright.tune import tune_plan
 from shardwright.tune.judge import compiled_by
 from shardwright.tune.learn import estimated, largest_corrections, learn
@@ -294,6 +300,46 @@ def test_one_line_alone_is_corrected(plan):
     added = more.compute_seconds - same.compute_seconds
     assert 0 < added <= 1.001 * seconds
     assert cost(Corrections({Priced(COMPUTE, "elsewhere.py:1"): 9.0, Priced(COPIES): 9.0})) == same
+
+
+class Hidden(Corrections):
+    """Factors that nobody knows, drawn when they are first asked for."""
+
+    def __init__(self, seed):
+        super().__init__()
+        drawn = random.Random(seed)
+        object.__setattr__(self, "drawn", defaultdict(lambda: math.exp(drawn.gauss(0.0, 0.5))))
+
+    def __bool__(self):
+        return True
+
+    def factor(self, what, sources=()):
+        found = [self.drawn[priced(what, source)] for source in sources] or [self.drawn[Priced(what)]]
+        return sum(found) / len(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_a_compiler_with_other_prices_is_seen_through(seed):
+    """Every line takes some factor of its estimate; a search that knew them all finds nothing better."""
+    sizes = {"layers": 2, "width": 1024, "heads": 8, "kv_heads": 8, "hidden": 4096, "vocabulary": 16384}
+    fn, args, options = build("gpt", **sizes, batch=32, sequence=1024)
+    plan = sw.partition(fn, *args, mesh={"data": 4, "model": 4}, device="tpu-v5e", ask_compiler=False, **options)
+    truth, states = Hidden(seed), States(plan)
+    model = states._corrected(truth)
+
+    def answer(p, _):
+        lines = tuple(
+            LineSeconds(of.what, of.line, of.backward, truth.drawn[of] * each.all, truth.drawn[of] * each.hidden)
+            for of, each in estimated(p).items()
+        )
+        step = model.evaluate(State(p.partitioned.state.lists, states.decided.state.whole)).step_seconds
+        return verdict(p, lines=lines, step_seconds=step, counts={})
+
+    best, _ = tuned(plan, answer)
+    known = find_state(plan.analysis, model, states.decided.state, plan.memory_bytes, keepers=states.decided.keepers)
+    assert best.tuning.step_seconds <= 1.01 * known.cost.step_seconds
+    assert best.tuning.step_seconds < 0.97 * best.tuning.default_seconds
 
 
 def test_moves_that_are_hidden_less_than_estimated_are_waited_for(plan):

@@ -41,12 +41,13 @@ class Corrections:
         return bool(self.factors or self.hidden_parts)
 
     def factor(self, what: str, sources: Iterable[Source] = ()) -> float:
-        """The factor of a price that belongs to some lines: their mean."""
-        return _mean([self.factors.get(each, 1.0) for each in _priced(what, sources)], 1.0)
+        """The factor of a price that belongs to some lines: their mean; where nothing is known of one, that of all."""
+        otherwise = self.factors.get(Priced(what), 1.0)
+        return _mean([self.factors.get(each, otherwise) for each in _priced(what, sources)])
 
     def hidden_part(self, what: str, sources: Iterable[Source]) -> float:
         """What more of moves at some lines is hidden: the mean of theirs."""
-        return _mean([self.hidden_parts.get(each, 0.0) for each in _priced(what, sources)], 0.0)
+        return _mean([self.hidden_parts.get(each, 0.0) for each in _priced(what, sources)])
 
 
 NONE = Corrections()
@@ -72,5 +73,5 @@ def _priced(what: str, sources: Iterable[Source]) -> list[Priced]:
     return [priced(what, source) for source in sources] or [Priced(what)]
 
 
-def _mean(found: list[float], otherwise: float) -> float:
-    return sum(found) / len(found) if found else otherwise
+def _mean(found: list[float]) -> float:
+    return sum(found) / len(found)

@@ -17,10 +17,12 @@ from shardwright.plan import Plan
 from shardwright.plan.tuning import Correction
 from shardwright.plan.verdicts import CompilerVerdict
 from shardwright.price.breakdown import RELAID
-from shardwright.price.corrections import COMPUTE, COPIES, NONE, Corrections, Priced, moved_as, priced
+from shardwright.price.corrections import COMPUTE, COPIES, NONE, OPERANDS, SUMS, Corrections, Priced, moved_as, priced
 
 _PRIOR = 0.004
 """The part of a step that estimate and compiler are taken to agree on at every line, whatever they say."""
+_UNSEEN = 5
+"""How many times that for all moves of a kind, which stand for lines at which nothing was moved yet."""
 _LEAST, _MOST = 0.2, 5.0
 """Limits of factors: beyond them the two do not speak of the same."""
 _SHOWN, _WORTH_SHOWING = 12, 0.002
@@ -90,6 +92,9 @@ def learn(seen: Iterable[tuple[Plan, CompilerVerdict, float]]) -> Corrections:
             total = factor * mine.all
             more = other.hidden / other.all - mine.hidden / mine.all if other.all and mine.all else 0.0
             hidden_parts[of] = more * total / (total + prior) if total else 0.0
+    for what in (SUMS, OPERANDS):  # where nothing like it was moved yet
+        mine, other = (sum(seconds.all for of, seconds in by.items() if of.what == what) for by in (ours, theirs))
+        factors[Priced(what)] = min(max((other + _UNSEEN * prior) / (mine + _UNSEEN * prior), _LEAST), _MOST)
     corrected = sum(factors[of] * mine.all for of, mine in ours.items() if of.what == COMPUTE)
     everything = sum(other.all for of, other in theirs.items() if of.what == COMPUTE)
     rest = min(max((everything + prior) / (corrected + prior), _LEAST), _MOST)
