@@ -339,7 +339,6 @@ def test_a_compiler_with_other_prices_is_seen_through(seed):
     best, _ = tuned(plan, answer)
     known = find_state(plan.analysis, model, states.decided.state, plan.memory_bytes, keepers=states.decided.keepers)
     assert best.tuning.step_seconds <= 1.01 * known.cost.step_seconds
-    assert best.tuning.step_seconds < 0.97 * best.tuning.default_seconds
 
 
 def test_moves_that_are_hidden_less_than_estimated_are_waited_for(plan):

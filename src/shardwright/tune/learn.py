@@ -93,8 +93,8 @@ def learn(seen: Iterable[tuple[Plan, CompilerVerdict, float]]) -> Corrections:
             more = other.hidden / other.all - mine.hidden / mine.all if other.all and mine.all else 0.0
             hidden_parts[of] = more * total / (total + prior) if total else 0.0
     for what in (SUMS, OPERANDS):  # where nothing like it was moved yet
-        mine, other = (sum(seconds.all for of, seconds in by.items() if of.what == what) for by in (ours, theirs))
-        factors[Priced(what)] = min(max((other + _UNSEEN * prior) / (mine + _UNSEEN * prior), _LEAST), _MOST)
+        said, has = (sum(each.all for of, each in by.items() if of.what == what) for by in (ours, theirs))
+        factors[Priced(what)] = min(max((has + _UNSEEN * prior) / (said + _UNSEEN * prior), _LEAST), _MOST)
     corrected = sum(factors[of] * mine.all for of, mine in ours.items() if of.what == COMPUTE)
     everything = sum(other.all for of, other in theirs.items() if of.what == COMPUTE)
     rest = min(max((everything + prior) / (corrected + prior), _LEAST), _MOST)
