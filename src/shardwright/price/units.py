@@ -23,7 +23,7 @@ from shardwright._memo import Memo, Numbers
 from shardwright.compiler.fusing import COPIED_SLICES
 from shardwright.compiler.overlapping import LOOPED_BESIDE, STARTED_EARLY
 from shardwright.compiler.storing import LATE_SUMS
-from shardwright.ir.kinds import CONTRACTIONS, SAME_ENTRIES
+from shardwright.ir.kinds import CONTRACTIONS, REDUCING, SAME_ENTRIES
 from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.ir.move_terms import summed
 from shardwright.ir.program import Source, bits_of
@@ -427,7 +427,8 @@ class Units:
         column = self.overlap.of_kernels(members) if self.overlap is not None else None
         lines = [self._line(root) for root in members] if self.corrections else []
         factor = self.corrections.factor(COMPUTED, lines)
-        moving, more = self.corrections.factor(SUMS, lines), self.corrections.hidden_part(SUMS, lines)
+        added = [line for root in members for line in self._summing_lines(root)] if self.corrections else []
+        moving, more = self.corrections.factor(SUMS, added), self.corrections.hidden_part(SUMS, added)
 
         def part(found: KernelWork) -> Part:
             compute = factor * found.seconds(device) + found.copy_seconds
@@ -444,6 +445,12 @@ class Units:
         """The place in the source that a kernel belongs to."""
         program = self.classes.program
         return program.ops[heaviest(program, self.classes.ops_of_kernel[root], root)].source
+
+    def _summing_lines(self, root: int) -> list[Source]:
+        """The places of the ops of a kernel whose results may be partial sums; the kernel's own if there are none."""
+        ops = [self.classes.program.ops[o] for o in self.classes.ops_of_kernel[root]]
+        found = [op.source for op in ops if op.kind in CONTRACTIONS or op.kind in REDUCING]
+        return found or [self._line(root)]
 
     def _places(self, kernel_class: int) -> Seconds | None:
         """How often the kernels of a class run in each place where values are moved to the host or back."""

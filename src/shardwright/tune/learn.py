@@ -3,8 +3,9 @@
 For every price (``price/corrections.py``) the seconds of all compiled plans are added up, as they were estimated and as
 the compiler has them, each plan by its weight. With ``c`` and ``e`` these sums and ``p`` a part of the steps' sum, for
 what is small is told apart by chance alone, its factor is ``(c + p) / (e + p)``, within limits. A compiler's fusion
-carries the line of one of its ops, which may be another than that of our kernel: what it has at lines where we have
-nothing is shared out over all compute, so that all of it together comes out right.
+carries the line of one of its ops, which may be another than that of our kernel, and of some collectives it does not
+say where they come from: what it has at lines where we have nothing is shared out over all of the same kind, so that
+compute, sums and operands each come out right together.
 """
 
 from __future__ import annotations
@@ -83,23 +84,41 @@ def learn(seen: Iterable[tuple[Plan, CompilerVerdict, float]]) -> Corrections:
     factors: dict[Priced, float] = {}
     hidden_parts: dict[Priced, float] = {}
     prior = _PRIOR * steps
-    for of, mine in ours.items():
-        other = theirs.get(of, Seconds())
-        factor = min(max((other.all + prior) / (mine.all + prior), _LEAST), _MOST)
-        factors[of] = factor
-        if of.what not in (COMPUTE, COPIES):
-            # What is hidden of it once it is corrected, and what of that was estimated to be; the rest is to be added.
-            total = factor * mine.all
-            more = other.hidden / other.all - mine.hidden / mine.all if other.all and mine.all else 0.0
-            hidden_parts[of] = more * total / (total + prior) if total else 0.0
-    for what in (SUMS, OPERANDS):  # where nothing like it was moved yet
-        said, has = (sum(each.all for of, each in by.items() if of.what == what) for by in (ours, theirs))
-        factors[Priced(what)] = min(max((has + _UNSEEN * prior) / (said + _UNSEEN * prior), _LEAST), _MOST)
-    corrected = sum(factors[of] * mine.all for of, mine in ours.items() if of.what == COMPUTE)
-    everything = sum(other.all for of, other in theirs.items() if of.what == COMPUTE)
-    rest = min(max((everything + prior) / (corrected + prior), _LEAST), _MOST)
-    factors = {of: factor * (rest if of.what == COMPUTE else 1.0) for of, factor in factors.items()}
+    for what in dict.fromkeys(of.what for of in ours):
+        mine = {of: seconds for of, seconds in ours.items() if of.what == what}
+        found = {of: theirs.get(of, Seconds()) for of in mine}
+        every = Seconds()
+        for of, seconds in theirs.items():
+            if of.what == what:
+                every.add(seconds.all, seconds.hidden)
+        own = {of: _factor(found[of].all, seconds.all, prior) for of, seconds in mine.items()}
+        rest = _factor(every.all, sum(own[of] * seconds.all for of, seconds in mine.items()), prior)
+        own = {of: factor * rest for of, factor in own.items()}
+        factors |= own
+        if what in (SUMS, OPERANDS):
+            hidden_parts |= _hidden_more(mine, found, own, every, prior)
+            # Where nothing of the kind was moved yet.
+            factors[Priced(what)] = _factor(every.all, sum(seconds.all for seconds in mine.values()), _UNSEEN * prior)
     return Corrections(factors, hidden_parts)
+
+
+def _factor(compiled_seconds: float, estimated_seconds: float, prior: float) -> float:
+    return min(max((compiled_seconds + prior) / (estimated_seconds + prior), _LEAST), _MOST)
+
+
+def _hidden_more(
+    mine: By, found: By, factors: Mapping[Priced, float], every: Seconds, prior: float
+) -> dict[Priced, float]:
+    """What more of moves is hidden at each line; what is waited for at lines where we have nothing is shared out."""
+    out = {}
+    for of, ours in mine.items():
+        other, total = found[of], factors[of] * ours.all
+        more = other.hidden / other.all - ours.hidden / ours.all if other.all and ours.all else 0.0
+        out[of] = more * total / (total + prior) if total else 0.0
+    moved = sum(factors[of] * ours.all for of, ours in mine.items())
+    waited = sum(factors[of] * (ours.exposed - out[of] * ours.all) for of, ours in mine.items())
+    shared = (waited - every.exposed) / (moved + prior)
+    return {of: part + shared for of, part in out.items()}
 
 
 def largest_corrections(plan: Plan, verdict: CompilerVerdict) -> tuple[Correction, ...]:

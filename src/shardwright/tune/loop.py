@@ -19,7 +19,7 @@ from shardwright.tune.states import States
 
 WORTH = 0.01
 """The part of a step from which on a plan that is predicted to be faster is compiled, and an option kept."""
-_LEAST_PLANS, _FOR_OPTIONS, _WITHIN = 3, 3, 0.1
+_LEAST_PLANS, _FOR_OPTIONS, _WITHIN = 4, 3, 0.1
 """How many plans are compiled before what was learned is relied on, if they may be as good as that; how many
 compilations are left for options, if there are so many to try."""
 _SHORTEST_SEARCH_SECONDS = 5.0
