@@ -197,15 +197,15 @@ def _gib(size: float | None) -> str:
 def page(rows: Mapping[str, Row]) -> str:
     """The page, of what is known."""
     known = {name: rows[name] for name in CASES if "tuned" in rows.get(name, {})}
-    about, _, rest = (__doc__ or "").partition("\n")
     text = [
-        f"# {about.rstrip('.')}",
-        rest.strip("\n"),
+        "# Tuned by the compiler, measured",
         "",
-        "Milliseconds of a step and GiB of a device, as the compiler has them. The last column but two is the part of "
-        "the default plan's step that is left.",
+        __doc__ or "",
+        "Milliseconds of a step and GiB of a device, as the compiler has them; *left* is the part of the default "
+        "plan's step that is left, and the last column the seconds of the compilations, with others on the machine. "
+        f"Of {len(CASES)} cases {len(known)} were run.",
         "",
-        "| case | on | default, ms | GiB | rerank | tuned | with options, ms | GiB | left | compiles | of them s |",
+        "| case | on | default, ms | GiB | rerank | tuned | with options, ms | GiB | left | compiles | s |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in known.items():
