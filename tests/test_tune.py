@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import random
+import sys
 from collections import defaultdict
 from types import SimpleNamespace
 
@@ -13,9 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import shardwright as sw
 from programs import f32
+from shardwright.cli import main
 from shardwright.compiler.options import RECORDS, settings_of
 from shardwright.errors import PlanError
 from shardwright.models import build
@@ -223,6 +226,37 @@ def test_targets_that_cannot_be_tuned_on(plan):
         compiled_by(on_gpus, "gpu:a100-80:8")
     with pytest.raises(PlanError, match="leave rerank= out"):
         sw.partition(train_step, *ARGS, mesh=MESH, device="tpu-v5e", rerank=ON, tune=ON)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tune", ON, "--rerank", ON], "--tune excludes --pareto and --rerank."),
+        (["--tune", ON, "--pareto"], "--tune excludes --pareto and --rerank."),
+        (["--compiles", "3"], "--compiles is of --tune."),
+        (["--tune", "tpu:v5e:4x4"], "tpu:v5e:4x4 has 16 devices"),
+    ],
+)
+def test_what_the_command_refuses(words, said):
+    call = ["plan", "mlp", "--preset", "tiny", "--mesh", "data=4,model=2", "--device", "tpu-v5e"]
+    result = CliRunner().invoke(main, [*call, *words])
+    assert result.exit_code == 2
+    assert said in " ".join((result.stderr or result.output).split())
+
+
+def test_the_command_tunes(monkeypatch):
+    asked = {}
+
+    def tune(plan, on, **given):
+        asked.update(given, on=on)
+        return dataclasses.replace(plan, tuning=Tuning(on, (), 0.2, 0.15))
+
+    monkeypatch.setattr(sys.modules["shardwright.partition"], "tune_plan", tune)
+    call = ["plan", "mlp", "--preset", "tiny", "--mesh", "data=4,model=2", "--device", "tpu-v5e", "--tune", ON]
+    result = CliRunner().invoke(main, [*call, "--compiles", "3", "--json"])
+    assert result.exit_code == 0
+    assert asked["on"] == ON and asked["compiles"] == 3
+    assert json.loads(result.stdout)["tuning"]["step_seconds"] == 0.15
 
 
 # Options of the compiler.
