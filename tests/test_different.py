@@ -47,6 +47,14 @@ def test_the_fastest_comes_first_and_the_others_are_different(scores):
     assert seconds[1:] == sorted(seconds[1:])
 
 
+def test_the_best_is_always_compared_with_another(scores):
+    near, far = different(scores, 4, within=1e-9), different(scores, 1, within=1e-9)
+    assert near[0] == scores.best and len(near) == 2
+    ways = Distances(scores.costs)
+    assert ways.distance(*(ways.layouts(scores, f) for f in near)) > 0
+    assert far == near[:1]
+
+
 def test_axes_that_are_alike_may_be_exchanged(scores):
     ways = Distances(scores.costs)
     one = next(lists for lists in scores.known if len(lists[0]) == len(lists[1]) == 1 and lists[0] != lists[1])

@@ -70,7 +70,7 @@ def doubled(x):
 
 
 def test_a_timeline_by_hand():
-    """Two kernels, with 256 KiB each of argument, of the product between them, and of the result, there from the start."""
+    """Two kernels, with 256 KiB each of argument, of the product between, and of the result, there from the start."""
     plan = sw.evaluate(dots, f32(256, 256), mesh={"x": 2}, device="a100-80", decisions=[])
     timeline = make_timeline(plan.costs, plan.partitioned.state)
     assert timeline.bytes[ARGUMENTS].tolist() == [2**18, 2**18]

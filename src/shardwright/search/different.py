@@ -9,7 +9,8 @@ is the part of the bytes of all stored values that are sharded otherwise::
 over the ways ``π`` to exchange axes that are alike, of one size and on links of one kind.
 
 First come those that are far from all that were chosen, the fastest first; where there are too few, those that are
-nearer; and what is slower than the best by more than the estimate is likely to be wrong is left out.
+nearer; and what is slower than the best by more than the estimate is likely to be wrong is left out. If that leaves
+nothing to compare the best with, the fastest of the others that differ is compared with it all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright._memo import Numbers
+from shardwright._memo import Memo, Numbers
 from shardwright.price import CostModel
 from shardwright.search.scores import Found, Scores
 from shardwright.space.state import Lists, Sharding
@@ -41,18 +42,19 @@ def different(scores: Scores, count: int, within: float = _WITHIN) -> list[Found
     found = scores.distinct(_MOST_LOOKED_AT)
     if not found or scores.best is None:
         return []
-    near = [scores.best, *found[1:]]
-    near = [f for f in near if f.cost.step_seconds <= (1 + within) * scores.best.cost.step_seconds]
+    found[0] = scores.best
+    near = sum(f.cost.step_seconds <= (1 + within) * scores.best.cost.step_seconds for f in found)
     ways = Distances(scores.costs)
-    layouts = [ways.layouts(scores, f) for f in near]
+    layouts: Memo[int, list[_Layout]] = Memo(lambda k: ways.layouts(scores, found[k]))
     chosen = [0]
-    for apart in _APART:
-        for k in range(1, len(near)):
-            if len(chosen) == count:
-                break
-            if k not in chosen and all(ways.distance(layouts[k], layouts[c]) >= apart for c in chosen):
-                chosen.append(k)
-    return [near[k] for k in sorted(chosen)]
+    for first, end, most in ((1, near, count), (near, len(found), min(count, 2))):
+        for apart in _APART:
+            for k in range(first, end):
+                if len(chosen) >= most:
+                    break
+                if k not in chosen and all(ways.distance(layouts[k], layouts[c]) >= apart for c in chosen):
+                    chosen.append(k)
+    return [found[k] for k in sorted(chosen)]
 
 
 class Distances:
