@@ -173,6 +173,14 @@ def test_an_interrupt_of_the_first_compilation_returns_the_plan(plan):
     assert best.tuning.ended == "interrupted" and best.tuning.step_seconds is None and best.compiler_options == {}
 
 
+def test_the_bar_says_how_it_stands(plan, capsys):
+    tuned(plan, lambda p, _: verdict(p), progress=True, compiles=2)
+    shown = capsys.readouterr().err
+    assert all(words in shown for words in ("tuning", "best ", "compiling plan 1 with options", " left"))
+    tuned(plan, lambda p, _: verdict(p), progress=False, compiles=1)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_no_time_is_time_for_one(plan):
     best, compiler = tuned(plan, lambda p, _: verdict(p, 0.5 if p is plan else 1.0), seconds=0.0)
     assert len(compiler.asked) == 1 and best.tuning.ended == "seconds"

@@ -93,13 +93,13 @@ def tuning_bar(
     if not _wanted(progress):
         yield lambda *_: None
         return
-    columns = [TextColumn("tuning"), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")]
+    columns = [TextColumn("tuning"), BarColumn(bar_width=10), MofNCompleteColumn(), TextColumn("{task.description}")]
     with Progress(*columns, TimeElapsedColumn(), console=_console(progress), transient=True) as bar:
         task = bar.add_task("", total=compiles)
 
         def tell(doing: str, done: int, best_seconds: float | None, seconds_left: float | None) -> None:
             best = f"best {human_seconds(best_seconds)}; " if best_seconds is not None else ""
-            left = f"; at most {human_seconds(seconds_left)} left" if seconds_left is not None else ""
+            left = f", {human_seconds(seconds_left)} left" if seconds_left is not None else ""
             bar.update(task, completed=done, description=f"{best}{doing}{left}")
 
         yield tell

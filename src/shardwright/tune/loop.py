@@ -188,8 +188,8 @@ class Loop:
         left = self._seconds_left()
         if left is not None and left <= 0 and self.trials:
             raise _Over("seconds")
-        with_options = f" with {', '.join(option.name for option in options)}" if options else ""
-        self._tell(f"compiling {what}{with_options}")
+        name = what if self.trials and plan is not self.plan else "plan 1"
+        self._tell(f"compiling {name}{' with options' * bool(options)}")
         settings = {name: value for option in options for name, value in option.settings.items()}
         trial = Trial(plan, options, self.judge(plan, settings), what, predicted_seconds)
         self.trials.append(trial)
