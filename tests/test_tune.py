@@ -562,6 +562,7 @@ def test_caches_are_where_the_platform_wants_them(monkeypatch, tmp_path):
 
 def test_the_same_is_compiled_once(monkeypatch, tmp_path):
     """By XLA's compiler for CPUs, which is always there."""
+    monkeypatch.delenv("SHARDWRIGHT_COMPILED", raising=False)
     runs, run = [], compiling.run_child
     monkeypatch.setattr(compiling, "run_child", lambda *args, **more: runs.append(1) or run(*args, **more))
     on_cpus = sw.evaluate(train_step, *ARGS, mesh={"data": 2}, device="tpu-v5e", decisions=["data_parallel:data"])
