@@ -66,8 +66,8 @@ VMEM = _tpu(
     "A kernel may take so much of the chip's own memory. With more than by default, tiles are larger and operands are "
     "read less often; what is left holds less of what later kernels want early, and compiling takes longer.",
     "libtpu of jax 0.10.2, a GPT of 4 layers, FSDP on v5e 4x4: 110.2 ms by default, 104.9 with it. A decoding step of "
-    "4 layers: 2.94 and 2.91 ms on v5e 4x4, 1.70 and 1.89 on v6e 4x4, and one of pages 0.92 and 1.08 there. With 96 MiB "
-    "3.13 in place of 3.16 on v5e.",
+    "4 layers: 2.94 and 2.91 ms on v5e 4x4, 1.70 and 1.89 on v6e 4x4, and one of pages 0.92 and 1.08 there. With 96 "
+    "MiB 3.13 in place of 3.16 on v5e.",
     {"xla_tpu_scoped_vmem_limit_kib": "65536"},
 )
 
