@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import shardwright as sw
 from shardwright._amounts import human_seconds
-from shardwright.compiler.overlapping import STARTED_EARLY
+from shardwright.compiler.overlapping import LOOPED_BESIDE, PERMUTED_EARLY, STARTED_EARLY, started_early
 from shardwright.devices import find_device
 from shardwright.price import CostModel, Places
 from shardwright.price.overlap import picoseconds, roll_up
@@ -189,12 +189,23 @@ def test_products_of_many_at_once_are_no_loops():
 @pytest.mark.parametrize("device", ["a100-80", "cpu"])
 def test_elsewhere_all_is_waited_for(device):
     model = model_of(three, [WEIGHT] * 3, array(ROWS, WIDTH), device=device)
-    assert not model.device.compiler[STARTED_EARLY]
+    assert not started_early(model.device.compiler)
     assert model.overlap is None
     plan = sw.evaluate(three, [WEIGHT] * 3, array(ROWS, WIDTH), mesh=MESH, device=device, decisions=decided(0, 1, 2))
     assert plan.estimate.hidden_seconds == 0
     assert plan.estimate.exposed_seconds == plan.estimate.comm_seconds > 0
     assert "hidden" not in str(plan)
+
+
+@pytest.mark.parametrize("device", ["tpu-v3", "tpu-v5p", "tpu-v6e"])
+def test_other_generations_wait_for_what_they_gather(device):
+    compiler = find_device(device).compiler
+    assert not compiler[STARTED_EARLY] and started_early(compiler) == compiler[PERMUTED_EARLY]
+    assert bool(compiler[PERMUTED_EARLY]) == compiler[LOOPED_BESIDE] == (device != "tpu-v3")
+    weights, x = [WEIGHT] * 3, array(ROWS, WIDTH)
+    waiting, hiding = (gathers(fsdp(three, weights, x, device=name)) for name in (device, "tpu-v5e"))
+    assert len(waiting) == len(hiding) > 0
+    assert not any(c.hidden_seconds for c in waiting) and any(c.hidden_seconds for c in hiding)
 
 
 def test_layers_are_rolled_up():

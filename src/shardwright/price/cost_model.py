@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shardwright._memo import Numbers
-from shardwright.compiler.overlapping import STARTED_EARLY
+from shardwright.compiler.overlapping import started_early
 from shardwright.compiler.storing import ON_CHIP
 from shardwright.devices import Device
 from shardwright.price.assign import Assigner, Assignment
@@ -129,7 +129,7 @@ class CostModel:
         self.ops = OpPrices(classes, op_sets, self.tensors, self.device, self.assigner, self._work)
         self.kernels = KernelWorks(classes, self.ops)
         overlap = self.overlap
-        if overlap is None and self.device.compiler[STARTED_EARLY]:
+        if overlap is None and started_early(self.device.compiler):
             overlap = self.overlap = Overlap(classes)
         made_of = (classes, self.points, self.tensors, self.ops, self.kernels, self.prices, overlap)
         self.units = Units(*made_of, self.corrections)

@@ -21,7 +21,7 @@ import numpy as np
 
 from shardwright._memo import Memo, Numbers
 from shardwright.compiler.fusing import COPIED_SLICES
-from shardwright.compiler.overlapping import LOOPED_BESIDE, STARTED_EARLY
+from shardwright.compiler.overlapping import LOOPED_BESIDE, started_early
 from shardwright.compiler.storing import LATE_SUMS
 from shardwright.ir.kinds import CONTRACTIONS, REDUCING, SAME_ENTRIES
 from shardwright.ir.memory import HOST, moved_to, moves_between
@@ -238,7 +238,7 @@ class Units:
         self.kernels, self.on = kernels, on
         self.overlap = overlap
         """What the compiler starts ahead of its use, if it does; what is started ahead is ``self.early``."""
-        self.early = on.device.compiler[STARTED_EARLY] if overlap is not None else frozenset()
+        self.early = started_early(on.device.compiler) if overlap is not None else frozenset()
         self.looped = on.device.compiler[LOOPED_BESIDE]
         self.transfers = Transfers(classes.program)
         self.relaid: tuple[Relaid, ...] = classes.buffers.relaid if on.device.tile else ()
