@@ -6,12 +6,13 @@
     python -m benchmarks.ablation --rows ablation.jsonl --no-run --write docs/benchmarks/ablation.md
 
 The hard cases (`benchmarks/hard.py`) are small programs on which local improvement gets stuck. The whole search runs
-with three seeds, until it ends by itself. Every variant then gets the same work as the whole search had with that seed:
+with some seeds, until it ends by itself. Every variant then gets the same work as the whole search had with that seed:
 prices worked out anew (`Scores.work`). Where all prices of a small program are known, work stands still: there a
 variant ends when it has met as many states as the whole search. "No tree": tactics, local improvement, and axes
-decided anew. "Restarts": local improvement from random states in place of the tree. "No improvement in the tree": its
+decided anew. "Restarts": local improvement from random states in place of the tree. "No draws": the tree from its two
+starts alone, without the states that half of its simulations draw. "No improvement in the tree": its
 simulations make a large change and nothing else. "No tactics": neither as starts nor as changes. The integer program
-follows Alpa and gets a minute; its choice is priced as all others are.
+follows Alpa and gets half a minute; its choice is priced as all others are.
 
 Figures are the parts by which a step is longer than the best that is known, from the best seed to the worst; "over"
 means that it does not fit the memory.
@@ -26,7 +27,9 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -47,20 +50,21 @@ from shardwright.mcts import search as tree_search
 from shardwright.models import build
 from shardwright.price import CostModel, Places
 from shardwright.request import MeshShape
-from shardwright.search import Outcome, find_keepers, find_state
+from shardwright.search import Keepers, Outcome, find_keepers, find_state
 from shardwright.search.improve import improve
 from shardwright.search.leaps import Leaps
 from shardwright.search.lists import Lists
 from shardwright.search.scores import Scores
 from shardwright.space.state import State
 
-FULL, NO_TREE, RESTARTS, PLAIN, NO_TACTICS = "full", "no tree", "restarts", "no improvement in the tree", "no tactics"
-VARIANTS = (FULL, NO_TREE, RESTARTS, PLAIN, NO_TACTICS)
+FULL, NO_TREE, RESTARTS, NO_DRAWS = "full", "no tree", "restarts", "no draws"
+PLAIN, NO_TACTICS = "no improvement in the tree", "no tactics"
+VARIANTS = (FULL, NO_TREE, RESTARTS, NO_DRAWS, PLAIN, NO_TACTICS)
 INTEGER = "integer program"
 MODELS = at_size.MODELS | {f"{name} of 2 layers": (name, {"layers": 2}) for name in ("gpt", "moe")}
 MESHES = at_size.MESHES | {"tpu-v5e, 3 axes": {"a": 2, "b": 2, "c": 4}}
-SLACK, GAIN = 1e-3, 5e-3
-_STALE, _LONGEST = 8, 5
+SLACK, GAIN, TIGHT = 1e-3, 5e-3, 0.9
+_STALE, _INTEGER_SECONDS = 8, 30.0
 
 Row = dict[str, Any]
 
@@ -77,7 +81,7 @@ def restarts(game: Game[Lists, Any], *, seed: int, **_: object) -> Result[Lists]
     stale = count = 0
     while stale < _STALE:
         met = scores.evaluations
-        improve(scores, random_lists(actions.entries, random), actions)
+        improve(scores, leaps.random(random), actions)
         stale, count = 0 if scores.evaluations > met else stale + 1, count + 1
     return Result(game.starts[0], game.value(game.starts[0]), count, count, exhausted=False)
 
@@ -85,8 +89,7 @@ def restarts(game: Game[Lists, Any], *, seed: int, **_: object) -> Result[Lists]
 def plain_tree(game: Game[Lists, Any], **options: Any) -> Result[Lists]:
     """The tree search whose simulations make a large change and improve nothing."""
     order = owner(game).space.order
-    plain = Game(game.starts, game.actions, lambda s, leap: order.normal(leap.made(s)), game.key, game.value)
-    return tree_search(plain, **options)
+    return tree_search(replace(game, play=lambda s, leap: order.normal(leap.made(s)), draw=None), **options)
 
 
 def owner(game: Game[Lists, Any]) -> Leaps:
@@ -95,18 +98,22 @@ def owner(game: Game[Lists, Any]) -> Leaps:
     return leaps
 
 
-def random_lists(entries: Sequence[Sequence[Any]], random: Random) -> Lists:
-    lists = []
-    for found in entries:
-        drawn = random.sample(list(found), min(len(found), random.randint(0, _LONGEST)))
-        lists.append(tuple({e.subject: e for e in drawn}.values()))
-    return tuple(lists)
+def no_draws(game: Game[Lists, Any], **options: Any) -> Result[Lists]:
+    """The tree search from its starts alone."""
+    return tree_search(replace(game, draw=None), **options)
 
 
-IN_PLACE: dict[str, Callable[..., Result[Lists]]] = {NO_TREE: no_tree, RESTARTS: restarts, PLAIN: plain_tree}
+IN_PLACE: dict[str, Callable[..., Result[Lists]]] = {
+    NO_TREE: no_tree,
+    RESTARTS: restarts,
+    NO_DRAWS: no_draws,
+    PLAIN: plain_tree,
+}
 
 
-def run(problem: Any, variant: str, seed: int, most_work: float, most_states: float) -> tuple[Outcome, int]:
+def run(
+    problem: Any, variant: str, seed: int, most_work: float = math.inf, most_states: float = math.inf
+) -> tuple[Outcome, int]:
     """A search with this variant in place of the whole, and its work. Past what it may do it ends."""
 
     def watch(scores: Scores) -> None:
@@ -127,26 +134,24 @@ def run(problem: Any, variant: str, seed: int, most_work: float, most_states: fl
 
 
 def rows_of(
-    name: str, problem: Any, seeds: Sequence[int], variants: Sequence[str], done: set[tuple[str, str, int]]
+    name: str, problem: Any, seeds: Sequence[int], variants: Sequence[str], rows: Sequence[Row]
 ) -> Iterator[Row]:
-    """What is not done yet of a case. Without the tree nothing depends on the seed."""
+    """What is not among the rows of a case yet. Without the tree nothing depends on the seed."""
+    known = {(row["variant"], row["seed"]): row for row in rows if row["case"] == name}
     for seed in seeds:
         wanted = [v for v in VARIANTS if v in variants and (v != NO_TREE or seed == seeds[0])]
-        missing = [v for v in wanted if (name, v, seed) not in done]
-        if not missing:
-            continue
-        whole, work = run(problem, FULL, seed, math.inf, math.inf)
-        for variant in (FULL, *(v for v in missing if v != FULL)):
-            found, took = whole, work
-            if variant != FULL:
-                found, took = run(problem, variant, seed, work, whole.search.evaluations)
+        for variant in (FULL, *(v for v in wanted if v != FULL)):
+            if (variant, seed) in known or not wanted:
+                continue
+            most = known.get((FULL, seed), {"work": math.inf, "states": math.inf})
+            found, work = run(problem, variant, seed, most["work"], most["states"])
             row: Row = {"case": name, "variant": variant, "seed": seed, "step_us": 1e6 * found.cost.step_seconds}
-            row |= {"over_bytes": found.cost.over_bytes(problem.limit_bytes), "work": took}
-            row |= {"states": found.search.evaluations, "simulations": found.search.simulations}
-            if variant in missing:
-                yield row
-    if INTEGER in variants and (name, INTEGER, 0) not in done:
-        chosen = integer_program(problem.costs(), problem.limit_bytes, seconds=60.0)
+            row |= {"over_bytes": found.cost.over_bytes(problem.limit_bytes), "work": work}
+            row |= {"peak_bytes": int(found.cost.peak_bytes), "states": found.search.evaluations}
+            known[variant, seed] = row | {"simulations": found.search.simulations}
+            yield known[variant, seed]
+    if INTEGER in variants and (INTEGER, 0) not in known:
+        chosen = integer_program(problem.costs(), problem.limit_bytes, seconds=_INTEGER_SECONDS)
         row = {"case": name, "variant": INTEGER, "seed": 0, "step_us": None, "over_bytes": None, "note": chosen.note}
         if chosen.cost is not None:
             over = max(chosen.cost.peak_bytes - problem.limit_bytes, 0)
@@ -165,10 +170,9 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
     options = parser.parse_args()
     rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows.exists() else []
-    done = {(row["case"], row["variant"], row["seed"]) for row in rows}
     if not options.no_run:
-        for name, problem in problems(options.only, options.models):
-            for row in rows_of(name, problem, range(options.seeds), options.variants, done):
+        for name, problem in problems(options.only, options.models, rows):
+            for row in rows_of(name, problem, range(options.seeds), options.variants, tuple(rows)):
                 rows.append(row)
                 with options.rows.open("a") as file:
                     file.write(json.dumps(row) + "\n")
@@ -177,31 +181,41 @@ def main() -> None:
         options.write.write_text(document(rows))
 
 
-def problems(only: str, models: bool) -> Iterator[tuple[str, Any]]:
-    """The hard cases, or models on all their meshes with ample and with tight memory."""
+def problems(only: str, models: bool, rows: Sequence[Row]) -> Iterator[tuple[str, Any]]:
+    """The hard cases, or models on all their meshes with ample and with tight memory.
+
+    Tight memory is nine tenths of what the plan for ample memory takes.
+    """
     if not models:
         yield from ((name, case.problem()) for name, case in HARD.items() if only in name)
         return
-    for model, device, tight in product(MODELS, MESHES, (False, True)):
-        name = f"{model} {device} {'tight' if tight else 'ample'}"
-        if only in name:
-            yield name, ModelProblem(model, device, tight)
+    for model, device in product(MODELS, MESHES):
+        ample, tight = (f"{model}, {device}, {memory}" for memory in ("ample", "tight"))
+        if only in ample:
+            yield ample, ModelProblem(model, device, None)
+        if only in tight:
+            known = [r["peak_bytes"] for r in rows if (r["case"], r["variant"], r["seed"]) == (ample, FULL, 0)]
+            peak_bytes = known[0] if known else run(ModelProblem(model, device, None), FULL, 0)[0].cost.peak_bytes
+            yield tight, ModelProblem(model, device, int(TIGHT * peak_bytes))
+
+
+@lru_cache(maxsize=1)
+def analysed(model: str) -> tuple[sw.Analysis, Places, tuple[frozenset[int], ...], Keepers]:
+    """What all meshes of a model share."""
+    name, sizes = MODELS[model]
+    fn, args, options = build(name, **sizes)
+    analysis = sw.analyse(fn, *args, **options)
+    return analysis, Places(analysis), *find_keepers(analysis, ())
 
 
 class ModelProblem:
-    """A model on a mesh; tight memory is nine tenths of what the plan for ample memory takes."""
+    """A model on a mesh, with all the memory of the device or with less."""
 
-    def __init__(self, model: str, device: str, tight: bool) -> None:
-        name, sizes = MODELS[model]
-        fn, args, options = build(name, **sizes)
-        self.analysis = sw.analyse(fn, *args, **options)
-        self.places = Places(self.analysis)
+    def __init__(self, model: str, device: str, limit_bytes: int | None) -> None:
+        self.analysis, self.places, whole, self.keepers = analysed(model)
         self.device, self.mesh = find_device(device.partition(",")[0]), MeshShape.of(MESHES[device])
-        whole, self.keepers = find_keepers(self.analysis, ())
         self.root = State(((),) * len(self.mesh.sizes), whole)
-        self.limit_bytes = self.device.usable_bytes
-        if tight:
-            self.limit_bytes = int(0.9 * run(self, FULL, 0, math.inf, math.inf)[0].cost.peak_bytes)
+        self.limit_bytes = limit_bytes or self.device.usable_bytes
 
     def costs(self) -> CostModel:
         """A cost model that has priced nothing yet."""
@@ -212,14 +226,16 @@ def document(rows: Sequence[Row]) -> str:
     about = __doc__.split("\n\n")
     run_at_all = {row["variant"] for row in rows}
     columns = [v for v in (*VARIANTS, INTEGER) if v in run_at_all]
-    lines = [f"| case | best, µs | work | {' | '.join(columns)} |", "|---" * (len(columns) + 3) + "|"]
+    lines = [f"| case | best, µs | work | seeds | {' | '.join(columns)} |", "|---" * (len(columns) + 4) + "|"]
     names = list(dict.fromkeys(row["case"] for row in rows))
     for name in names:
         of = {v: [r for r in rows if r["case"] == name and r["variant"] == v] for v in columns}
         best = best_of(name, rows)
         work = [r["work"] for r in of[FULL]]
         cells = [cell(of[v], best) for v in columns]
-        lines.append(f"| {name} | {best:,.2f} | {sum(work) // max(len(work), 1):,} | {' | '.join(cells)} |")
+        lines.append(
+            f"| {name} | {best:,.2f} | {sum(work) // max(len(work), 1):,} | {len(work)} | {' | '.join(cells)} |"
+        )
     return (
         f"# {about[0]}\n\n{about[2].strip()}\n\n{about[3].strip()}\n\n{summary(rows)}\n\n"
         + "\n".join(lines)

@@ -1,7 +1,8 @@
 """Small programs on which local improvement gets stuck, from tactics and from nothing, though a better state is known.
 
 They were found among 242 random ones of the kinds below (widths, meshes, devices and limits drawn at random), as those
-where 25 local improvements from random states, or longer searches, met a state that is faster by 0.2% or more.
+where 25 local improvements from random states, or longer searches, met a state that is faster by 0.2% or more. Three
+that are not hard any more, since prices were corrected, are gone; what is best is the best that was met since then.
 """
 
 from __future__ import annotations
@@ -186,12 +187,10 @@ HARD: dict[str, Hard] = {
     "chain of 4": Hard(chain(32, 128, 2048, 2048, 4096), _8X2, 0.2, "tpu-v3", 20.708),
     "chain of 6": Hard(chain(16, 4096, 128, 8192, 512, 256, 4096), _2X2X4, 0.12, "a100-80", 33.122),
     "trained, 3 axes": Hard(trained(8192, 256, 2048, 256), _2X2X4, 1, "tpu-v3", 189.672),
-    "trained, small": Hard(trained(64, 512, 128, 128, 64), _2X4, 0.5, "tpu-v3", 18.313),
-    "towers": Hard(towers((512, 64, 256, 4096), (2048, 1024, 2048, 256), 2048), _2X4, 0.3, "tpu-v5e", 72.173),
+    "towers": Hard(towers((512, 64, 256, 4096), (2048, 1024, 2048, 256), 2048), _2X4, 0.3, "tpu-v5e", 71.382),
     "towers, 3 axes": Hard(towers((512, 1024), (8192, 2048), 64), _2X2X4, 1, "tpu-v5e", 22.796),
     "towers, tight": Hard(towers((4096, 64, 256), (64, 2048, 1024), 256), _2X2X4, 0.5, "tpu-v5e", 13.980),
-    "grams": Hard(grams(2048, 4096, 8192), _4X4, 0.5, "tpu-v5e", 815.803),
-    "grams, 3 axes": Hard(grams(512, 256, 256), _2X2X4, 0.3, "tpu-v5e", 37.056),
+    "grams": Hard(grams(2048, 4096, 8192), _4X4, 0.5, "tpu-v5e", 764.086),
     "experts": Hard(experts(32, 1024, 2048, 16, 2048, 64), _4X4, 1, "tpu-v3", 1341.353),
     "experts, 3 axes": Hard(experts(32, 512, 1024, 4, 1024, 64), _2X2X4, 0.12, "tpu-v5e", 114.513),
     "network": Hard(
@@ -204,7 +203,6 @@ HARD: dict[str, Hard] = {
         ),
         *(_4X4, 0.12, "tpu-v3", 14.221),
     ),
-    "branches": Hard(branches(512, 2048, (128, 2048, 512)), _8X2, 0.12, "tpu-v5e", 87.698),
-    "attention": Hard(attention(4096, 256, 512, 2, 128, 512), _4X4, 0.3, "tpu-v5e", 32.766),
+    "branches": Hard(branches(512, 2048, (128, 2048, 512)), _8X2, 0.12, "tpu-v5e", 90.745),
     "attention, 3 axes": Hard(attention(8192, 8192, 1024, 4, 256, 1024), _2X2X4, 0.3, "a100-80", 209.092),
 }

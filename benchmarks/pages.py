@@ -27,6 +27,8 @@ PAGES: dict[str, tuple[str, ...]] = {
     "inside": ("-m benchmarks.clock --rows {clock} --no-run --inside {page}",),
     "evaluate": ("benchmarks/evaluate.py --write {page}",),
     "analysis": ("benchmarks/analysis.py --write {page}",),
+    "budgets": ("benchmarks/budgets.py --write {page}",),
+    "bounds": ("-m benchmarks.bounds --rows {rows} --write {page}",),
     "data_parallel_tpu": ("benchmarks/data_parallel_tpu.py --write {page}",),
     "gpu_memory": ("-m benchmarks.gpu_memory --rows {rows} --write {page}",),
     "long_context": ("-m benchmarks.long_context --verify --write {page}",),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.mcts import Game, search
+from shardwright.mcts import Game, Settings, search
 
 Subset = frozenset[int]
 
@@ -174,3 +175,61 @@ def test_two_actions_that_lead_to_one_state_make_one_node() -> None:
     game = Game([0], lambda k: ["a", "b"] if k < 3 else [], lambda k, _: k + 1, lambda k: k, float)
     result = search(game, simulations=50)
     assert (result.state, result.exhausted, result.nodes) == (3, True, 4)
+
+
+def islands(count: int) -> Game[int, int]:
+    """Of each state all that can be reached is the next on its island of three; the last island has the best one."""
+    return Game(
+        [0],
+        lambda place: [1] if place % 3 < 2 else [],
+        lambda place, step: place + step,
+        lambda place: place,
+        lambda place: 1.0 + place % 3 if place // 3 == count - 1 else 0.1 * (place % 3),
+        lambda random, _: 3 * random.randrange(count),
+    )
+
+
+def test_what_no_action_leads_to_is_drawn_and_becomes_a_root() -> None:
+    game = islands(8)
+    alone = Game(game.starts, game.actions, game.play, game.key, game.value)
+    assert search(alone, simulations=1_000).value < 1
+    found = search(game, simulations=1_000)
+    assert (found.value, found.state, found.nodes) == (3.0, 23, 24)
+    assert found.exhausted  # at last draws meet nothing new
+
+
+def test_a_part_of_the_simulations_draws() -> None:
+    for part in (0.0, 0.25, 0.5, 1.0):
+        drawn: list[int] = []
+
+        def draw(random: Random, _: object, drawn: list[int] = drawn) -> tuple[int, ...]:
+            drawn.append(1)
+            return tuple(random.randrange(10) for _ in range(4))
+
+        game = lock(8)
+        with_draws = Game(game.starts, game.actions, game.play, game.key, game.value, draw)
+        assert search(with_draws, simulations=80, settings=Settings(drawn=part)).simulations == 80
+        assert len(drawn) == 80 * part
+
+
+def test_who_draws_is_told_the_best_states() -> None:
+    told: list[tuple[int, ...]] = []
+    game = Game(
+        [0],
+        lambda _: (),
+        lambda place, _: place,
+        lambda place: place,
+        lambda place: -abs(place - 40),
+        lambda random, best: told.append(tuple(best)) or random.randrange(100),
+    )
+    search(game, simulations=50, settings=Settings(few=3))
+    assert told[0] == (0,)
+    for before, after in pairwise(told):
+        assert list(after) == sorted(after, key=lambda place: abs(place - 40))
+        assert len(after) <= 3
+        assert abs(after[0] - 40) <= abs(before[0] - 40)
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    first, second = (search(islands(50), simulations=20, seed=4) for _ in range(2))
+    assert first == second

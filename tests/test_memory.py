@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 import shardwright as sw
 from shardwright.compiler import of
@@ -173,6 +174,26 @@ class TestStored:
         assert "tanh" not in stored(fn(jnp.tanh), *args)  # its operand is there anyway
         assert "erfc" not in stored(fn(jax.lax.erfc), *args)
         assert stored(fn(jax.lax.digamma), *args).count("digamma") == 1
+
+    def test_an_error_function_of_a_narrow_type_is_kept(self):
+        """In the kernel that makes what it is computed from; of a wide type it is computed again."""
+
+        def gradient(dtype):
+            def loss(x, v, w):
+                return jnp.sum((jax.nn.gelu(x @ v, approximate=False) @ w).astype(jnp.float32))
+
+            args = (jax.ShapeDtypeStruct((64, 64), dtype),) * 3
+            return sw.analyse(jax.grad(loss, argnums=(1, 2)), *args).program
+
+        def kept(program):
+            kernels = find_kernels(program, of("tpu"))
+            (erfc,) = [o for o, op in enumerate(program.ops) if op.kind == "erfc"]
+            return kernels.stored[program.ops[erfc].results[0]], kernels.joined.get(kernels.root[erfc])
+
+        narrow = gradient(jnp.bfloat16)
+        first = next(o for o, op in enumerate(narrow.ops) if op.kind == "dot_general")
+        assert kept(narrow) == (True, find_kernels(narrow, of("tpu")).root[first])
+        assert not kept(gradient(jnp.float32))[0]
 
     def test_a_long_way_to_what_is_spread_is_gone_once(self):
         def fn(x, s):
@@ -598,6 +619,52 @@ class TestSoftmax:
             return peak_mib(fn, f32(256, 64), f32(4, 64, 256), f32(4, 64, 256))
 
         assert gated("td,edf->etf") == gated("td,edf->tef") + 1
+
+    def test_what_is_turned_around_is_left_to_the_product_that_reads_it(self):
+        """Both are there beside its result; else it is what they make, rounded for that product."""
+
+        def gated(order, back):
+            def fn(x, w, v, u):
+                return jnp.einsum(back, jnp.einsum(order, x, w) * jnp.einsum(order, x, v), u)
+
+            return peak_mib(fn, f32(256, 64), f32(4, 64, 256), f32(4, 64, 256), f32(4, 256, 512))
+
+        given, between, result = (256 * 64 + 2 * 4 * 64 * 256 + 4 * 256 * 512) * 4 / MIB, 1, 2
+        assert gated("td,edf->etf", "etf,efd->etd") == given + 2 * between + result
+        assert gated("td,edf->tef", "tef,efd->ted") == given + between / 2 + result
+
+    @pytest.mark.parametrize(
+        ("rotary", "repeated", "projected", "dtype", "alone"),
+        [
+            (False, 1, True, "bfloat16", True),
+            (True, 1, True, "bfloat16", False),
+            (True, 2, True, "bfloat16", True),
+            (False, 1, False, "bfloat16", False),
+            (True, 1, True, "float32", True),
+            (False, 1, False, "float32", True),
+        ],
+    )
+    def test_exponentials_are_written_by_the_product_of_the_scores(self, rotary, repeated, projected, dtype, alone):
+        """In two bytes the scores are there beside them where positions are rotated on both sides, or of arguments."""
+
+        def rotated(x):
+            a, b = jnp.split(x, 2, axis=-1)
+            return x * 0.5 + jnp.concatenate([-b, a], axis=-1) * 0.25
+
+        def attention(x, wq, wk):
+            q, k = (jnp.einsum("btd,dhk->bthk", x, w) for w in (wq, wk)) if projected else (x, wk)
+            q, k = (rotated(q), rotated(k)) if rotary else (q, k)
+            scores = jnp.einsum("bthk,bshk->bhts", q, jnp.repeat(k, repeated, axis=2)).astype(jnp.float32)
+            weights = jax.nn.softmax(jnp.where(jnp.tri(2048, dtype=bool), scores, -1e30))
+            return jnp.einsum("bhts,bshk->bthk", weights.astype(k.dtype), q)
+
+        def given(*shape):
+            return jax.ShapeDtypeStruct(shape, dtype)
+
+        heads = given(1, 2048, 2, 32)
+        args = (given(1, 2048, 64), given(64, 2, 32), given(64, 2 // repeated, 32)) if projected else (heads,) * 3
+        one = 2 * 2048 * 2048 * 4 / MIB
+        assert (peak_mib(attention, *args) < 1.5 * one) == alone
 
     def test_a_result_has_its_memory_from_the_start(self):
         """What is larger cannot lie in it before."""

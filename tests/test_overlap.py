@@ -1,5 +1,6 @@
 """What compute hides of communication: small programs whose seconds are worked out by hand."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import jax
@@ -76,6 +77,20 @@ def test_a_weight_is_gathered_beside_the_product_before():
     assert estimate.hidden_seconds == pytest.approx(2 * product, rel=1e-6)
     assert estimate.exposed_seconds == pytest.approx(estimate.comm_seconds - 2 * product, rel=1e-6)
     assert estimate.step_seconds == pytest.approx(estimate.compute_seconds + estimate.exposed_seconds)
+
+
+def test_what_is_gathered_has_its_memory_from_its_start():
+    """So at each product but the last its own weight is there and the next one; not where nothing starts early."""
+
+    def gathered(platform, decisions):
+        device = replace(find_device("tpu-v5e"), name="toy", platform=platform)
+        plan = sw.evaluate(three, [WEIGHT] * 3, array(ROWS, WIDTH), mesh=MESH, device=device, decisions=decisions)
+        return sum(a.bytes for a in plan.estimate.alive if a.what == "resharded copy")
+
+    one = 2 * WIDTH * WIDTH
+    assert gathered("tpu", decided(0, 1, 2)) == 2 * one
+    assert gathered("tpu", decided(0)) == one
+    assert gathered("gpu", decided(0, 1, 2)) == one
 
 
 def test_no_more_is_hidden_than_there_is():

@@ -295,6 +295,7 @@ def test_reading_and_pricing_are_part_of_the_seconds(monkeypatch):
     ((problem, budget),) = given
     assert budget.seconds == 10 - (1 - problem.traced.tracing_seconds)
     assert Budget(10).less(9) == Budget(2.5)
+    assert Budget(10).less(9).less(9) == Budget(2.5)  # a quarter of what was given, not of what is left
     assert Budget().less(9) == Budget() and Budget(0).less(9) == Budget(0)
 
 

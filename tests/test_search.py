@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from random import Random
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from shardwright.request import MeshShape
 from shardwright.request.targets import parse_target
 from shardwright.search import Outcome, Space, find_actions, find_keepers, find_state
 from shardwright.search.improve import improve, neighbours
+from shardwright.search.leaps import Leaps
 from shardwright.search.lists import Order
 from shardwright.search.scores import Found, Scores
 from shardwright.search.simpler import AS_GOOD, PAYS, Equals, complexity, made_alike, simplified
@@ -203,6 +205,31 @@ def test_local_improvement_reaches_a_state_that_no_neighbour_beats() -> None:
     found = improve(scores, given.space.root, given.space.actions)
     for lists in neighbours(found.lists, given.space.actions):
         assert not scores.better(Found(lists, scores.cost(lists)), found)
+
+
+@pytest.mark.parametrize("mesh", ["one axis", "two axes"])
+def test_what_is_drawn_is_a_local_optimum(mesh: str) -> None:
+    given = problem("sgd", mesh)
+    scores = Scores(given.costs, given.space.order, given.root, AMPLE)
+    leaps = Leaps(given.space, scores, math.inf, math.inf)
+    for seed in range(12):
+        lists = leaps.draw(Random(seed), [given.space.root])
+        assert lists == leaps.draw(Random(seed), [given.space.root])
+        found = Found(lists, scores.cost(lists))
+        for other in neighbours(lists, given.space.actions):
+            new = Found(other, scores.cost(other))
+            assert not scores.better(new, found) or scores.gain(new, found) < 1e-3
+
+
+def test_draws_cross_good_states() -> None:
+    given = problem("sgd")
+    scores = Scores(given.costs, given.space.order, given.root, AMPLE)
+    leaps = Leaps(given.space, scores, 0, math.inf)  # without work nothing is improved
+    first, second = ((Entry(0),), ()), ((), (Entry(1),))
+    drawn = {leaps.draw(Random(seed), [first, second]) for seed in range(60)}
+    assert {first, second, given.space.root, ((Entry(0),), (Entry(1),))} <= drawn
+    changed = [sum(a != b for a, b in zip(lists, first, strict=True)) for lists in drawn]
+    assert {0, 1, 2} == set(changed)
 
 
 def test_what_is_gained() -> None:

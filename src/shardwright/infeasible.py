@@ -98,7 +98,7 @@ def _recomputing(smallest: Plan) -> Iterator[str]:
 def _smaller_batch(problem: Problem, smallest: Plan) -> Iterator[str]:
     """The batch halved until it fits."""
     try:
-        batch = Roles(problem.analysis).batch
+        batch = Roles.of(problem.analysis).batch
     except PinError:
         return
     size = problem.analysis.descriptions[batch].size

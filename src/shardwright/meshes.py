@@ -132,7 +132,7 @@ class _Race:
         look, left = self.looks[shape], None
         if self.seconds is not None:
             left = max(self._deadline(part) - time.perf_counter(), 0.0)
-        found = self._search(shape, replace(self.budget, seconds=left))
+        found = self._search(shape, replace(self.budget, seconds=left, least_seconds=None))
         look.try_states([found.best, *found.few])
         self.outcomes[shape] = found
         self.searched.add(shape)

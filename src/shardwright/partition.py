@@ -139,7 +139,7 @@ def partition(
         states = list(outcome.few)
         if rerank is None:  # and there is time for it
             states = states[:1] if outcome.search.ended == "seconds" else close_to_best(problem.costs, states)
-        plans = {state: plan_of(state) for state in (*states, outcome.simple)}
+        plans = {state: plan_of(state) for state in dict.fromkeys((*states, outcome.simple))}
         problem.check(plans[states[0]])
         if rerank is not None:
             return by_compiler(list(plans.values()), rerank, progress)

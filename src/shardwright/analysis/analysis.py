@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,7 @@ class Analysis:
     """What the analysis found about a program; ``print`` shows it as a table.
 
     ``conflicts`` are the compatibility sets, ``groups`` are what is left to decide, and ``descriptions`` are the groups
-    in words.
+    in words, and ``known`` is what others found out about the program, once for all meshes.
     """
 
     program: Program
@@ -32,6 +32,7 @@ class Analysis:
     colours: Colours
     conflicts: tuple[CompatibilitySet, ...]
     groups: tuple[Group, ...]
+    known: dict[type, Any] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def descriptions(self) -> tuple[Description, ...]:

@@ -72,6 +72,24 @@ WRITTEN_OUT = structural(
     where=("price.kernels.find_kernels",),
 )
 
+_ERROR_FUNCTIONS: frozenset[str] = frozenset({"erf", "erfc"})
+KEPT_WHERE_ROUNDED = Behaviour(
+    name="error functions of a narrow type are kept",
+    what="They are computed in 32 bits and rounded, by some 65 ops when they are fused. Where several kernels need "
+    "one, what was rounded is stored beside what it is computed from, by the same kernel. The effect are the ops; of "
+    "32 bits they are computed again.",
+    effect=_ERROR_FUNCTIONS,
+    otherwise=frozenset(),
+    platforms=TPU,
+    ops=("erf", "erfc"),
+    evidence="Two layers of gelu(x @ u) @ w and their gradients compiled alone, v5e, libtpu of jax 0.10.2, bf16, rows "
+    "of 1,024 and 4,096: with the error function a product's fusion gives two bf16[16384,4096] for each layer, what "
+    "goes into the function and erfc, which the derivative reads; with tanh it gives one. A vision transformer of 12 "
+    "heads, 2 layers, the same in both.",
+    tests=("test_memory.py::test_an_error_function_of_a_narrow_type_is_kept",),
+    where=("price.kernels.find_kernels",),
+)
+
 COMES_TOGETHER = structural(
     "where all kernels need one value that comes of another, that one is kept",
     "A value whose uses all come together again in one op is computed no more often than that op, and whether to keep "
@@ -115,6 +133,22 @@ EPILOGUES = everywhere(
         "test_memory.py::test_of_two_products_that_meet_the_later_takes_the_op_in",
     ),
     where=("price.kernels._epilogues", "price.kernels._meetings"),
+)
+
+LEFT_TO_THE_NEXT = structural(
+    "a product whose dimensions are turned around takes in nothing that another product makes",
+    "Where the result has to be turned around by more than a change of operands, what it is brought together with from "
+    "another product, for a third one alone, is left to that, which reads both: the gates of experts and what they are "
+    "multiplied with are both there while it runs, and its own result, before partial sums are added up, is beside "
+    "them.",
+    ops=("dot", "dot_general"),
+    evidence="Eight gated experts of 8,192 tokens, bf16, width 1,024, compiled alone, v5e, libtpu of jax 0.10.2: of "
+    "td,edf->etf two bf16[8,3584,8192] are there, which the third product's fusion reads, and 896 MiB at the peak; of "
+    "td,edf->tef the second product's fusion multiplies, and there are 448. The same split by Megatron over 4, 16 x "
+    "1,024 tokens: two bf16[8,896,16,1024] of 224 MiB and the unreduced bf16[16,1024,1024,8] of 256; 852 MiB, the "
+    "estimate is 820, and 596 where one product takes in the other's result.",
+    tests=("test_memory.py::test_what_is_turned_around_is_left_to_the_product_that_reads_it",),
+    where=("price.kernels._meetings",),
 )
 
 ONE_HOT = Behaviour(
@@ -198,6 +232,23 @@ EXPONENTIALS = Behaviour(
     "two f32[8,8,2,2047,2047] at the peak, 5.57 GiB; the estimate is 5.42, and 3.57 without.",
     tests=("test_memory.py::test_a_masked_softmax_stores_its_exponentials",),
     where=("price.kernels._exponentials",),
+)
+
+EXPONENTIALS_ALONE = structural(
+    "exponentials are written by the product that makes the scores",
+    "Where the queries and keys are of no narrower type than the scores, a masked softmax is in the kernel of these: "
+    "what the product would store is not there, but the exponentials in its place. Of narrower queries and keys it is "
+    "so where another product makes one of them as it is read, or it was repeated for groups of queries, and neither "
+    "is an argument; with rotary positions on both the masked scores are stored and read again.",
+    ops=("dot", "dot_general", "exponential"),
+    evidence="Layers of attention with their projections, bf16 with a softmax in f32, 16 heads of 128, compiled alone, "
+    "v5e, libtpu of jax 0.10.2. One fusion gives f32[2,16,2048] and f32[2,16,2048,2048], 513 MiB of temporaries, with "
+    "one mask or two; with rotary positions convert_select_fusion gives a second f32[2,16,2048,2048], 1,025 MiB, and "
+    "with these and keys repeated four times one fusion does it again, 513. Queries and keys as arguments: 1,024. "
+    "Derived, one f32[2,8,2048,2048] or f32[4,16,1024,1024] stays for the derivative. One sequence on a device and "
+    "its derivative: bf16 scores alone, and so are 4,096 keys; this is not modelled.",
+    tests=("test_memory.py::test_exponentials_are_written_by_the_product_of_the_scores",),
+    where=("price.kernels._written_over", "price.buffers.find_buffers"),
 )
 
 INSIDE_PRODUCTS = Behaviour(
@@ -342,14 +393,17 @@ RECORDS = (
     ELEMENTWISE,
     RECOMPUTED,
     WRITTEN_OUT,
+    KEPT_WHERE_ROUNDED,
     COMES_TOGETHER,
     SCALING,
     OPERANDS_INSIDE,
     EPILOGUES,
+    LEFT_TO_THE_NEXT,
     ONE_HOT,
     JOINED_REDUCTIONS,
     SUMMED_INSIDE,
     EXPONENTIALS,
+    EXPONENTIALS_ALONE,
     INSIDE_PRODUCTS,
     READ_AGAIN,
     WIDENED,

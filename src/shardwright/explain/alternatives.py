@@ -148,7 +148,7 @@ def usual_decision(plan: Plan, group: int, name: str, axis: str, groups: Sequenc
     if said:
         decision, entry = said[0]
         return Decision(axis, name, decision.sides, "" if entry.unless in groups else decision.unless)
-    sides = Roles(plan.analysis).row_side(group)
+    sides = Roles.of(plan.analysis).row_side(group)
     return Decision(axis, name, sides if any(sides) else ())
 
 

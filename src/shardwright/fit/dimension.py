@@ -35,7 +35,7 @@ def find_dimension(problem: Problem, named: str | Sequence[str] | None) -> Dimen
     analysis = problem.analysis
     if named is None:
         try:
-            groups = [Roles(analysis).batch]
+            groups = [Roles.of(analysis).batch]
         except PinError:
             raise PinError(
                 "no batch was found: no argument takes part in a contraction; say dimension=, such as 'x[0]'."

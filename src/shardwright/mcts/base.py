@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Generic, TypeVar
 
 S = TypeVar("S")
@@ -22,6 +23,8 @@ class Game(Generic[S, A]):
             from it, and may end in a state that was met before.
         key: equal for states that are the same whichever way they were reached.
         value: of stopping in a state; higher is better.
+        draw: another state to start from, where there are more than can be listed. It gets the search's random numbers
+            and the best states that were met, the very best first, and may end in a state that was met before.
 
     """
 
@@ -30,6 +33,7 @@ class Game(Generic[S, A]):
     play: Callable[[S, A], S]
     key: Callable[[S], Hashable]
     value: Callable[[S], float]
+    draw: Callable[[Random, Sequence[S]], S] | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,9 @@ class Settings:
         optimism: how much of a node's worth is the best that was found behind it; the rest is the mean.
         width: how many actions of a node are tried before one of those that it has is followed.
         widening: how many more, times the square root of its visits (progressive widening, Chaslot et al. 2008).
+        drawn: the part of the simulations that draw another state to start from, in a game that has such.
+        few: of the best states that were met, as many are told to who draws.
+        vain: a game is exhausted when nothing is left to try in the tree, and so many draws in a row met nothing new.
 
     """
 
@@ -48,3 +55,6 @@ class Settings:
     optimism: float = 0.5
     width: int = 2
     widening: float = 1.0
+    drawn: float = 0.5
+    few: int = 5
+    vain: int = 20

@@ -1,4 +1,4 @@
-"""The search: again and again select a node, try one more of its actions, and back up what was found."""
+"""The search: select a node, try one more of its actions, and back up what was found; or draw another root."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from shardwright.mcts.tree import Node, Tree
 
 @dataclass(frozen=True)
 class Result(Generic[S]):
-    """The best state that a simulation ended in. ``exhausted`` means that no action was left to try in any node."""
+    """The best state that a simulation ended in.
+
+    ``exhausted`` means that no action was left to try in any node, and that no more was to be drawn.
+    """
 
     state: S
     value: float
@@ -40,17 +43,23 @@ def search(
     tree = Tree(game, Random(seed))
     roots = [node for state in game.starts if (node := tree.add(state)) is not None]
     top = Node[S, A](roots[0].state, roots[0].value, [], roots)
-    done = 0
-    while done < simulations:
-        path = select(tree, top, settings)
-        if not path:
-            break
-        backup(path, simulate(tree, path[-1]))
+    done = vain = 0
+    most_vain = settings.vain if game.draw else 0
+    turn = 0.0
+    while not (exhausted := top.solved and vain >= most_vain) and done < simulations:
+        turn += settings.drawn
+        if game.draw and (top.solved or turn >= 1):
+            turn = max(turn - 1, 0.0)
+            vain = 0 if draw(tree, top, settings) else vain + 1
+        elif path := select(tree, top, settings):
+            backup(path, simulate(tree, path[-1]))
+        else:
+            continue  # all of the tree is solved now
         done += 1
         if after is not None and after(done):
             break
     best = tree.best or roots[0]
-    return Result(best.state, best.value, done, len(tree.nodes), top.solved)
+    return Result(best.state, best.value, done, len(tree.nodes), exhausted)
 
 
 def select(tree: Tree[S, A], top: Node[S, A], settings: Settings) -> list[Node[S, A]]:
@@ -81,6 +90,19 @@ def simulate(tree: Tree[S, A], node: Node[S, A]) -> float:
         child.visits, child.total = 1, value
         node.children.append(child)
     return value
+
+
+def draw(tree: Tree[S, A], top: Node[S, A], settings: Settings) -> bool:
+    """Draw another root, from which the tree goes on like from any other. Whether it is a new state."""
+    assert tree.game.draw is not None
+    child = tree.add(tree.game.draw(tree.random, tree.leading(settings.few)))
+    top.visits += 1
+    if child is None:
+        return False
+    child.visits, child.total = 1, child.value
+    top.children.append(child)
+    top.solved = False
+    return True
 
 
 def backup(path: list[Node[S, A]], value: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from heapq import nlargest
 from random import Random
 from typing import Generic
 
@@ -51,6 +52,10 @@ class Tree(Generic[S, A]):
         if self.best is None or value > self.best.value:
             self.best = node
         return node
+
+    def leading(self, count: int) -> list[S]:
+        """The best states that were met, the very best first."""
+        return [node.state for node in nlargest(count, self.nodes.values(), key=lambda node: node.value)]
 
     def scaled(self, value: float) -> float:
         """A value as a part of the range: 0 the worst met, 1 the best (as in MuZero, Schrittwieser et al. 2020)."""

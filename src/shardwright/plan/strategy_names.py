@@ -39,7 +39,7 @@ ATTENTION, FEED_FORWARD, VOCABULARY, CONVOLUTIONS = "attention", "feed-forward",
 
 def common_names(plan: Plan) -> Mapping[str, tuple[str, ...]]:
     """For each mesh axis what its decisions are commonly called; nothing where no name fits."""
-    roles = Roles(plan.analysis)
+    roles = Roles.of(plan.analysis)
     try:
         known = _Known(plan, roles)
     except PinError:  # no contraction, so no batch: strategies are not about such programs

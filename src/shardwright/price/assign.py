@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright._memo import Memo
+from shardwright._memo import Memo, Numbers
 from shardwright.ir.kinds import COLLECTIVES
 from shardwright.ir.move_terms import MoveTerms
 from shardwright.ir.program import Op
 from shardwright.price.collectives import ALL_REDUCE, REDUCE_SCATTER, Move, local_bytes, reduce_partial, reduced
-from shardwright.price.uneven import ever_padded, moved_padding
+from shardwright.price.uneven import ever_padded, moved_padding, padding
 from shardwright.price.ways import (
     MOST_WAYS,
     Allowed,
@@ -161,8 +161,8 @@ class Assigner:
             for way in (ways if op.kind in COLLECTIVES else ())
         ]
         loops = terms.product and not is_batched(op.rule)
-        found = Ways(ways, shapes, len(op.rule.sizes), terms, rounding, columns, own_seconds, loops=loops)
-        vectors = Memo(partial(self._moves.vector, found))
+        found = Ways(ways, shapes, len(op.rule.sizes), terms, rounding, columns, own_seconds, self.mesh, loops=loops)
+        vectors = Memo(partial(self._moves.vector, found, Memo(partial(self._moves.lies, found))))
         return _Kind(found, Memo(partial(_weigh, self._moves, found, vectors)))
 
 
@@ -237,21 +237,28 @@ class _Moves:
     def __init__(self, mesh: MeshShape, prices: Prices, reluctance: float) -> None:
         self.mesh, self.prices, self.reluctance = mesh, prices, reluctance
         self._lines = Memo(partial(_line, mesh, Memo(partial(_sample_seconds, prices))))
-        self._some_lines = Memo(partial(_some_lines, self._lines))
+        self._numbers: Numbers[Lie] = Numbers()
+        self._lines_of_side = Memo(partial(_lines_of_side, prices, self._lines, self._numbers.things))
+        self._some_lines = Memo(partial(_some_lines, self._lines_of_side))
         self._moves = Memo(partial(_moves_and_seconds, mesh, prices))
 
-    def vector(self, ways: Ways, tensor: tuple[int, Sharding]) -> _Vector:
+    def lies(self, ways: Ways, t: int) -> tuple[int, ...]:
+        """How a tensor lies in the ways, by numbers: shardings take long to look up, and are looked up often."""
+        return tuple([self._numbers[lie] for lie in ways.distinct[t][0]])
+
+    def vector(self, ways: Ways, all_lies: Memo[int, tuple[int, ...]], tensor: tuple[int, Sharding]) -> _Vector:
         """The seconds, in each of the ways, of moving a tensor that lies, or must lie, so outside of the op.
 
+        ``all_lies`` are the numbers of how the ways have each tensor.
         A move takes a time that is a straight line in the tensor's bytes, and tensors of other ops, of other sizes,
         have the same lines.
         """
         t, sharding = tensor
         first, like = ways.distinct[t]
-        count, lies = len(ways.ways[0].operands), tuple(first)
+        count, lies = len(ways.ways[0].operands), all_lies[t]
         if t < count:
             starts, slopes = self._some_lines[lies, _Side(sharding, ways.rounding[t])]
-            return (self.reluctance * (starts + slopes * self._sizes(ways, t, lies, sharding)))[like]
+            return (self.reluctance * (starts + slopes * self._sizes(ways, t, sharding)))[like]
         terms, k = ways.terms, t - count
         side = _Side(
             sharding,
@@ -259,10 +266,10 @@ class _Moves:
             terms.sharers,
             terms.narrowing[k],
             terms.addends,
-            self._reduced_whole(terms, lies, sharding),
+            terms.reduces_whole,
         )
         starts, slopes = self._some_lines[lies, side]
-        seconds = starts + slopes * self._sizes(ways, t, lies, sharding)
+        seconds = starts + slopes * self._sizes(ways, t, sharding)
         if ways.loops:
             for n, number in enumerate(first.values()):
                 if self.is_loop(ways, way := ways.ways[number], k, sharding):
@@ -272,19 +279,12 @@ class _Moves:
                     seconds[n] = moved + sum(self.loop_seconds(ways, way, sharding))
         return seconds[like]
 
-    def _reduced_whole(self, terms: MoveTerms, lies: Sequence[Lie], want: Sharding) -> tuple[bool, ...]:
-        """For each way to lie whether its partial sums are reduced whole where they could be scattered."""
-        if terms.reduces_whole:
-            return (True,) * len(lies)
-        wanted = {axis for axes in want for axis in axes}
-        onto = [tuple([axis for axis in partial if axis in wanted]) for _, partial in lies]
-        return tuple([bool(axes) and self.prices.reduces_whole(axes) for axes in onto])
-
-    def _sizes(self, ways: Ways, t: int, lies: Sequence[Lie], sharding: Sharding) -> _Vector | float:
+    def _sizes(self, ways: Ways, t: int, sharding: Sharding) -> _Vector | float:
         """Bytes of a tensor that is moved from or to a sharding, padded as it is before or after."""
         if not ever_padded(ways.shapes[t], self.mesh.sizes):
             return ways.sizes[t]
-        return ways.sizes[t] * np.array([moved_padding(ways.shapes[t], lie, sharding, self.mesh) for lie, _ in lies])
+        outside = padding(ways.shapes[t], sharding, self.mesh)
+        return ways.sizes[t] * np.maximum(ways.paddings[t], outside)
 
     def is_loop(self, ways: Ways, way: Way, result: int, want: Sharding) -> bool:
         """Whether a product is made a loop that scatters its sums: see ``compiler.moving.LOOPED_PRODUCTS``."""
@@ -368,9 +368,9 @@ def _before(have: Sharding, want: Sharding, rounding: float) -> _Change:
 
 
 class _Side(NamedTuple):
-    """How a tensor lies, or must lie, outside of an op; the rest as of a ``_Change``, ``whole`` for each way to lie.
+    """How a tensor lies, or must lie, outside of an op; the rest as of a ``_Change``.
 
-    ``whole`` is None for an operand.
+    ``reduces_whole`` is None for an operand; for a result, whether its op's sums are known to be reduced whole.
     """
 
     sharding: Sharding
@@ -378,26 +378,53 @@ class _Side(NamedTuple):
     sharers: int = 1
     narrowing: float = 1.0
     addends: int = 1
-    whole: tuple[bool, ...] | None = None
+    reduces_whole: bool | None = None
+
+
+_Line = tuple[float, float]
+"""Seconds of a move for no bytes, and for each byte of the tensor."""
 
 
 def _some_lines(
-    lines: Memo[_Change, tuple[float, float]], lies_and_side: tuple[tuple[Lie, ...], _Side]
+    lines_of_side: Memo[_Side, Memo[int, _Line]], numbers_and_side: tuple[tuple[int, ...], _Side]
 ) -> tuple[_Vector, _Vector]:
-    """The lines of moves between each of some ways to lie and one sharding: seconds for no bytes, and for each."""
-    lies, side = lies_and_side
-    if side.whole is None:
-        changes = [_before(side.sharding, lie, side.rounding) for lie, _ in lies]
-    else:
-        changes = [
-            _Change(*lie, side.sharding, side.sharers, side.narrowing, side.rounding, whole, side.addends)
-            for lie, whole in zip(lies, side.whole, strict=True)
-        ]
-    found = [lines[c] if c.have != c.want or c.partial else (0.0, 0.0) for c in changes]
+    """The lines of moves between some ways to lie, by their numbers, and one sharding."""
+    numbers, side = numbers_and_side
+    lines = lines_of_side[side]
+    found = [lines[number] for number in numbers]
     return np.array([start for start, _ in found]), np.array([slope for _, slope in found])
 
 
-def _line(mesh: MeshShape, samples: Memo[tuple[Move, int], float], change: _Change) -> tuple[float, float]:
+def _lines_of_side(prices: Prices, lines: Memo[_Change, _Line], lies: Sequence[Lie], side: _Side) -> Memo[int, _Line]:
+    wanted = {axis for axes in side.sharding for axis in axes}
+
+    def line(number: int) -> _Line:
+        """The line of moves between one way to lie, by its number, and a sharding."""
+        lie, partial = lies[number]
+        if lie == side.sharding and not partial:
+            return _NO_LINE
+        if side.reduces_whole is None:
+            return lines[_before(*_split_ones(side.sharding, lie), side.rounding)]
+        have, want = _split_ones(lie, side.sharding)
+        if not partial:  # there is nothing to reduce
+            return lines[_Change(have, (), want, 1, side.narrowing, side.rounding)]
+        onto = tuple([axis for axis in partial if axis in wanted])
+        whole = side.reduces_whole or (bool(onto) and prices.reduces_whole(onto))
+        return lines[_Change(have, partial, want, side.sharers, side.narrowing, side.rounding, whole, side.addends)]
+
+    return Memo(line)
+
+
+_NO_LINE = (0.0, 0.0)
+
+
+def _split_ones(have: Sharding, want: Sharding) -> tuple[Sharding, Sharding]:
+    """Two shardings without the dimensions that neither splits: what moves is the same, for tensors of any rank."""
+    pairs = [pair for pair in zip(have, want, strict=True) if pair[0] or pair[1]]
+    return tuple([axes for axes, _ in pairs]), tuple([axes for _, axes in pairs])
+
+
+def _line(mesh: MeshShape, samples: Memo[tuple[Move, int], float], change: _Change) -> _Line:
     """Seconds of a move by the tensor's bytes, which are a straight line: for none, and for each."""
     moves = _moves_of(mesh, _SAMPLE_BYTES, change)
     one, two = (sum([samples[move, times] for move in moves]) for times in (1, 2))

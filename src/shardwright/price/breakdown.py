@@ -241,9 +241,10 @@ def _alive(model: CostModel, partitioned: Partitioned) -> tuple[Alive, ...]:
         if start <= position <= end and (copy := model.units.laid_work(laid, view).copy_bytes):
             add(program.name_of(laid.value), "relaid copy", copy)
     for u in range(len(classes.use_classes.keys)):
-        for want, (_, which) in model.units.wanted(u, view).items():
+        for want, (moves, which) in model.units.wanted(u, view).items():
+            early = model.units.starts_early(moves)
             for m in classes.use_classes.members[u]:
-                start, end = model.units.use_span(m, which)
+                start, end = model.units.use_span(m, which, early)
                 if start <= position <= end:
                     add(program.name_of(classes.uses[m][0]), "resharded copy", model.units.copy_bytes(u, want, which))
         if late := model.units.kept_late(u, view):

@@ -138,6 +138,9 @@ class _Sharing:
                 self._share(*((given, made) if program.free[given] else (made, given)))
             else:
                 self._reuse(o)
+        for v, instead in kernels.over.items():
+            if self.last_use[v] <= kernels.at[program.values[instead].op]:
+                self._share(v, instead)
         donated = self._donated()
         members: dict[int, list[int]] = defaultdict(list)
         for v in range(len(program.values)):

@@ -279,7 +279,7 @@ class OpPrices:
                 choices[own] = found
             kind = (classes.program.shape_classes[c.signature], c.terms, c.free)  # which run alike if they lie alike
             if kind not in runs:
-                runs[kind] = Memo(partial(_assign, assigner, classes, o, allowed.things, tensors.shardings))
+                runs[kind] = Memo(_assign(assigner, classes, o, allowed.things, tensors.shardings))
             self._choices.append(choices[own])
             self._runs.append(runs[kind])
 
@@ -404,16 +404,19 @@ def _assign(
     op_class: int,
     every_allowed: Sequence[Allowed],
     every_sharding: Sequence[Sharding],
-    key: tuple[int, ...],
-) -> Assignment:
+) -> Callable[[tuple[int, ...]], Assignment]:
     """How ops of a class's kind run, by the number of what they may split and those of their values' shardings."""
-    c, values = classes.ops.keys[op_class], classes.values.keys
-    count = len(c.operands)
-    allowed, shardings = every_allowed[key[0]], tuple([every_sharding[n] for n in key[1:]])
-    shape_class = classes.program.shape_classes[c.signature]
-    problem = OpProblem(shape_class, c.terms, shardings[:count], shardings[count:], c.free, allowed)
+    c, op, values = classes.ops.keys[op_class], classes.op(op_class), classes.values.keys
+    shape_class, terms, free, count = classes.program.shape_classes[c.signature], c.terms, c.free, len(c.operands)
     shapes = [(values[v].shape, values[v].dtype) for v in (*c.operands, *c.results)]
-    return assigner.assign(classes.op(op_class), problem, shapes)
+
+    def run(key: tuple[int, ...]) -> Assignment:
+        shardings = tuple([every_sharding[n] for n in key[1:]])
+        allowed = every_allowed[key[0]]
+        problem = OpProblem(shape_class, terms, shardings[:count], shardings[count:], free, allowed)
+        return assigner.assign(op, problem, shapes)
+
+    return run
 
 
 _NO_WORK = Work()

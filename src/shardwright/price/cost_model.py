@@ -8,7 +8,9 @@ last one by a decision, one for each family that sees the decision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
+from operator import itemgetter, ne
 from typing import NamedTuple
 
 from shardwright._memo import Numbers
@@ -17,7 +19,7 @@ from shardwright.compiler.storing import ON_CHIP
 from shardwright.devices import Device
 from shardwright.price.assign import Assigner, Assignment
 from shardwright.price.buffers import Buffer
-from shardwright.price.class_prices import KernelWorks, OpPrices, Projections, Tensors, View, WorkBySplit
+from shardwright.price.class_prices import KernelWorks, OpPrices, Projections, Seen, Tensors, View, WorkBySplit
 from shardwright.price.collectives import Move
 from shardwright.price.corrections import NONE, Corrections
 from shardwright.price.overlap import Overlap
@@ -28,6 +30,7 @@ from shardwright.price.shardings import Places
 from shardwright.price.transfers import all_and_exposed
 from shardwright.price.units import (
     ATTOSECOND,
+    SHORT,
     Family,
     FamilyPart,
     Rows,
@@ -35,7 +38,7 @@ from shardwright.price.units import (
     added_beside,
     find_families,
     most_on_host,
-    total_rows,
+    total_row,
     total_times,
 )
 from shardwright.request import MeshShape
@@ -76,6 +79,30 @@ class Cost(NamedTuple):
     def over_bytes(self, limit_bytes: int) -> int:
         """Return the bytes beyond the limit of the device and beyond the memory of its host; 0 if both fit."""
         return max(self.peak_bytes - limit_bytes, 0) + self.host_over_bytes
+
+
+class Sums(NamedTuple):
+    """What all families add to a cost; the array is changed in place from one state to the next.
+
+    ``row`` are bytes at each point, beside those ``everywhere``, and then the picoseconds of ``overlap``'s lane;
+    ``times`` are compute, communication, and what of it runs beside the ops' own work, in attoseconds.
+    """
+
+    row: Rows
+    everywhere: int
+    times: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, parts: Sequence[FamilyPart], size: int) -> Sums:
+        """Of all families' parts."""
+        return cls(total_row(parts, size), sum([part.everywhere for part in parts]), total_times(parts))
+
+
+def _chosen(numbers: Sequence[int]) -> Callable[[Sequence[Seen]], tuple[Seen, ...]]:
+    """What is at these numbers of a sequence."""
+    if len(numbers) < 2:
+        return lambda found: tuple([found[number] for number in numbers])
+    return itemgetter(*numbers)
 
 
 class CostModel:
@@ -135,7 +162,8 @@ class CostModel:
         self.units = Units(*made_of, self.corrections)
         points, lane_size = len(self.at), overlap.lane_size if overlap is not None else 0
         self.families: list[Family] = find_families(self.units.all(), sets, points, lane_size)
-        self._numbers = [family.number for family in self.families]
+        self._every = range(len(self.families))
+        self._own = _chosen([family.number for family in self.families])
         self._sizes = points, points + lane_size
         self._projections = Projections(sets.things)
         self.uses_host = bool(classes.program.on_host)
@@ -146,7 +174,7 @@ class CostModel:
         self._kept_rows = 0
         self._view = self.view(((),) * len(self.mesh.sizes))
         self._parts = [family.add_up(self._view) for family in self.families]
-        self._sums, self._times = total_rows(self._parts, self._sizes[1]), total_times(self._parts)
+        self._sums = Sums.of(self._parts, self._sizes[1])
 
     # The fast way.
 
@@ -154,7 +182,7 @@ class CostModel:
         """The cost of a state."""
         if state.lists != self._view.lists:
             self._move_to(state.lists)
-        return self._cost(self._parts, self._sums, self._times)
+        return self._cost(self._parts, self._sums)
 
     def evaluate_shardings(self, shardings: Sequence[Sharding]) -> Cost:
         """The cost of any shardings, one for each class of values, whether or not a state leads to them.
@@ -166,14 +194,14 @@ class CostModel:
     def price(self, view: View) -> Cost:
         """The cost of a state, or of shardings, whatever was looked at before."""
         parts = [family.add_up(view) for family in self.families]
-        return self._cost(parts, total_rows(parts, self._sizes[1]), total_times(parts))
+        return self._cost(parts, Sums.of(parts, self._sizes[1]))
 
-    def _cost(self, parts: Sequence[FamilyPart], sums: Rows, times: tuple[int, int, int]) -> Cost:
-        compute, comm, hidden = [time * ATTOSECOND for time in times]
+    def _cost(self, parts: Sequence[FamilyPart], sums: Sums) -> Cost:
+        compute, comm, hidden = [time * ATTOSECOND for time in sums.times]
         points = self._sizes[0]
-        peak_bytes = int(sums[:points].max(initial=0))
+        peak_bytes = int(sums.row[:points].max(initial=0)) + sums.everywhere
         if comm and self.overlap is not None:
-            hidden = min(max(hidden + self.overlap.hidden_seconds(sums[points:]), 0.0), comm)
+            hidden = min(max(hidden + self.overlap.hidden_seconds(sums.row[points:]), 0.0), comm)
         if not self.uses_host:
             return Cost(compute, comm, peak_bytes, hidden_seconds=hidden)
         host, limit = most_on_host(parts), self.device.host_memory_bytes
@@ -191,38 +219,44 @@ class CostModel:
         """Bytes at each point in a state."""
         if lists != self._view.lists:
             self._move_to(lists)
-        return self._sums[: self._sizes[0]].copy()
+        return self._sums.row[: self._sizes[0]] + self._sums.everywhere
 
     def hidden_parts(self, lists: Lists) -> Mapping[int, float]:
         """For each slot of ``overlap`` how much of what is gathered for it is hidden, as a part of it."""
         if lists != self._view.lists:
             self._move_to(lists)
-        return self.overlap.hidden_parts(self._sums[self._sizes[0] :]) if self.overlap is not None else {}
+        return self.overlap.hidden_parts(self._sums.row[self._sizes[0] :]) if self.overlap is not None else {}
 
     def _move_to(self, lists: Lists) -> None:
-        before, view, size = self._view.seen, self.view(lists), self._sizes[1]
-        now, (compute, comm, hidden) = view.seen, self._times
-        for f, number in enumerate(self._numbers):  # the loop that a search spends its time in
-            seen = now[number]
-            if seen == before[number]:
-                continue
-            family = self.families[f]
-            part = family.known.get(seen)
+        view, size = self.view(lists), self._sizes[1]
+        before, now = self._own(self._view.seen), self._own(view.seen)
+        row, everywhere, (compute, comm, hidden) = self._sums
+        families, parts, long = self.families, self._parts, size > SHORT
+        for f in compress(self._every, map(ne, before, now)):  # the loop that a search spends its time in
+            family, old = families[f], parts[f]
+            part = family.known.get(now[f])
             if part is None:
-                part = family.known[seen] = family.add_up(view)
+                part = family.known[now[f]] = family.add_up(view)
                 self.priced_units += family.classes
                 self._kept_rows += size
-            old = self._parts[f]
             if part is not old:
-                if part.rows is not None:
-                    self._sums += part.rows
-                if old.rows is not None:
-                    self._sums -= old.rows
+                if part.row is not None:
+                    row += part.row
+                if old.row is not None:
+                    row -= old.row
+                if long:
+                    for span, numbers in part.pieces:
+                        at = row[span]
+                        at += numbers
+                    for span, numbers in old.pieces:
+                        at = row[span]
+                        at -= numbers
+                    everywhere += part.everywhere - old.everywhere
                 compute += part.compute - old.compute
                 comm += part.comm - old.comm
                 hidden += part.hidden - old.hidden
-                self._parts[f] = part
-        self._view, self._times = view, (compute, comm, hidden)
+                parts[f] = part
+        self._view, self._sums = view, Sums(row, everywhere, (compute, comm, hidden))
         if self._kept_rows + self._projections.remembered > _MOST_KEPT_ROWS:
             self._forget()
 

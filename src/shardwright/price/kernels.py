@@ -7,9 +7,11 @@ order it runs the rest, is told by the records of ``compiler/fusing.py``; here a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import pairwise
+from typing import NamedTuple
 
 from shardwright.compiler import Compiler
 from shardwright.compiler.fusing import (
@@ -18,6 +20,7 @@ from shardwright.compiler.fusing import (
     EXPONENTIALS,
     INSIDE_PRODUCTS,
     JOINED_REDUCTIONS,
+    KEPT_WHERE_ROUNDED,
     ONE_HOT,
     OPERANDS_INSIDE,
     RECOMPUTED,
@@ -31,6 +34,7 @@ from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, bits_of, is_elementwise
 from shardwright.price.sums import sum_of
 
+_WORD_BITS = 32
 _REPEATED = 8
 """A value that repeats another at least so often is made of it where it is needed."""
 
@@ -43,6 +47,7 @@ class Kernels:
     compute again has more than one; its cost counts in the first. ``joined[r]``: the root of the kernel that the one of
     root ``r`` is run with, as one that stores the results of both. ``fused[o]``: an op is computed inside others if it
     can be. ``narrow[v]``: the value in a narrower type that all read in place of ``v`` who can convert it themselves.
+    ``over[v]``: the value that a kernel writes in place of ``v``, which is never there.
     """
 
     stored: Sequence[bool]
@@ -52,6 +57,7 @@ class Kernels:
     fused: Sequence[bool]
     joined: Mapping[int, int] = field(default_factory=dict)
     narrow: Mapping[int, int] = field(default_factory=dict)
+    over: Mapping[int, int] = field(default_factory=dict)
 
 
 def find_kernels(program: Program, compiler: Compiler) -> Kernels:
@@ -61,12 +67,14 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     must = _must_be_stored(program, fused, compiler)
     softmax = compiler[JOINED_REDUCTIONS]
     wide, narrow = set[int](), set[int]()
+    softmaxes: list[_Softmax] = []
     if softmax and compiler[EXPONENTIALS]:
-        for v, scores, row in _exponentials(program, fused, softmax):
+        softmaxes = list(_exponentials(program, fused, softmax))
+        for v, scores, _, row in softmaxes:
             must[v] = True
             (wide if row > softmax.longest_product_row else narrow).add(scores)
     tables = _gathered_tables(program) if compiler[IN_BOTH_TYPES] else set[int]()
-    longest, sums = compiler[EPILOGUES], compiler[SUMMED_INSIDE]
+    longest, sums, rounding = compiler[EPILOGUES], compiler[SUMMED_INSIDE], compiler[KEPT_WHERE_ROUNDED]
     inside, ends, twice = _epilogues(program, fused, must, longest, wide, narrow, tables, sums=sums)
     together = _come_together(program, must, ends)
     stored = [value.op < 0 for value in program.values]
@@ -86,7 +94,10 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
             shared = not together[o] and not program.free[v]
             chain = frozenset({o}).union(*(chains.get(a, nothing) for a in op.operands))
             lengthy = len(chain) > again.longest_chain or op.kind in WRITTEN_OUT or any(a in long for a in op.operands)
-            if (shared and (lengthy or len(read) > again.most_leaves)) or (lengthy and _is_spread(program, v)):
+            rounded = op.kind in rounding and bits_of(program.values[v].dtype) < _WORD_BITS
+            if (shared and (lengthy or rounded or len(read) > again.most_leaves)) or (
+                lengthy and _is_spread(program, v)
+            ):
                 stored[v] = True
                 continue
             lost = [a for a in read if not _needed_anyway(program, reach, a, v, chain)]
@@ -114,7 +125,21 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
         if len(results) == 1 and not stored[results[0]] and users[results[0]]:
             at[o], last[o] = at[root[o]], max(last[u] for u in users[results[0]])
     joined = _joined(program, stored, root, softmax) if softmax else {}
-    return Kernels(stored, root, at, last, fused, joined, twice)
+    over = dict(_written_over(program, fused, stored, softmaxes))
+    return Kernels(stored, root, at, last, fused, joined, twice, over)
+
+
+def _written_over(
+    program: Program, fused: Sequence[bool], stored: Sequence[bool], softmaxes: Iterable[_Softmax]
+) -> Iterator[tuple[int, int]]:
+    """What products would store for softmaxes that run in their kernels, and the exponentials that they store."""
+    for v, scores, product, _ in softmaxes:
+        if _is_with_product(program, fused, product, scores):
+            kept: int | None = scores
+            while kept is not None and not stored[kept]:
+                kept = _before(program, kept)
+            if kept is not None:
+                yield kept, v
 
 
 def _leaves(program: Program, stored: Sequence[bool]) -> list[frozenset[int]]:
@@ -449,8 +474,17 @@ def _needed_anyway(program: Program, reach: Sequence[int], leaf: int, v: int, ch
     )
 
 
-def _exponentials(program: Program, fused: Sequence[bool], softmax: Softmax) -> Iterator[tuple[int, int, int]]:
-    """The exponentials that softmaxes in one kernel store, with the masked scores of each and the length of a row."""
+class _Softmax(NamedTuple):
+    """A softmax that stores its exponentials, its masked scores, the product that makes them, and a row's length."""
+
+    exponentials: int
+    scores: int
+    product: int
+    row: int
+
+
+def _exponentials(program: Program, fused: Sequence[bool], softmax: Softmax) -> Iterator[_Softmax]:
+    """The softmaxes in one kernel that store their exponentials."""
     for op in program.ops:
         maker = program.values[op.operands[0]].op if op.kind == "exponential" else -1
         if maker < 0 or program.ops[maker].kind != "subtract":
@@ -464,27 +498,64 @@ def _exponentials(program: Program, fused: Sequence[bool], softmax: Softmax) -> 
         row = _size(program, v) // max(_size(program, sums[0].results[0]), 1)
         product, masked, turned = _way_back(program, fused, scores)
         once = not turned or len(_products_reading(program, fused, v)) == 1
-        if product and masked and once and row <= softmax.longest_row:
-            yield v, scores, row
+        if product >= 0 and masked and once and row <= softmax.longest_row:
+            yield _Softmax(v, scores, product, row)
 
 
-def _way_back(program: Program, fused: Sequence[bool], v: int) -> tuple[bool, bool, bool]:
-    """Whether a product makes a value, and whether it is masked and its dimensions are turned around on the way."""
+def _way_back(program: Program, fused: Sequence[bool], v: int) -> tuple[int, bool, bool]:
+    """The product that makes a value, or -1, and whether it is masked and its dimensions are turned on the way."""
     masked = turned = False
     while (o := program.values[v].op) >= 0:
         op = program.ops[o]
         if op.kind in CONTRACTIONS and not fused[o]:
-            return True, masked, turned
+            return o, masked, turned
         if not fused[o]:
             break
         masked, turned = masked or op.kind == "select", turned or op.kind == "transpose"
-        held = [a for a in op.operands if _size(program, a) == _size(program, v) and not program.free[a]]
-        if op.kind == "select":
-            held = [a for a in held if a != op.operands[0] and _is_made(program, a)]
-        if len(held) != 1:
+        before = _before(program, v)
+        if before is None:
             break
-        v = held[0]
-    return False, masked, turned
+        v = before
+    return -1, masked, turned
+
+
+def _before(program: Program, v: int) -> int | None:
+    """The one value of its size that a value is made of, entry by entry; None where there are several, or none."""
+    op = program.ops[program.values[v].op]
+    held = [a for a in op.operands if _size(program, a) == _size(program, v) and not program.free[a]]
+    if op.kind == "select":
+        held = [a for a in held if a != op.operands[0] and _is_made(program, a)]
+    elif len(held) > 1:
+        held = [a for a in held if _is_made(program, a)]
+    return held[0] if len(held) == 1 else None
+
+
+def _is_with_product(program: Program, fused: Sequence[bool], product: int, scores: int) -> bool:
+    """Whether a softmax runs in the kernel of the product that makes its scores, and writes exponentials alone.
+
+    That is so where the scores are of no wider type than the operands; else where no operand is an argument, and
+    another product makes one of them as it is, or it is one that was repeated.
+    """
+    operands = program.ops[product].operands
+    if any(bits_of(program.values[v].dtype) >= bits_of(program.values[scores].dtype) for v in operands):
+        return True
+    found = [_origin(program, fused, v) for v in operands]
+    as_they_are = (program.ops[o].kind in CONTRACTIONS or program.ops[o].kind == "broadcast_in_dim" for o in found)
+    return all(o >= 0 for o in found) and any(as_they_are)
+
+
+def _origin(program: Program, fused: Sequence[bool], v: int) -> int:
+    """The op that a value comes from, but for views and what is done with each entry; -1 for an argument."""
+    repeats = -1
+    while (o := program.values[v].op) >= 0 and fused[o]:
+        before = _before(program, v)
+        if before is None:
+            op = program.ops[o]
+            if op.kind != "broadcast_in_dim":
+                break
+            repeats, before = o, op.operands[0]
+        v = before
+    return repeats if o >= 0 and repeats >= 0 else o
 
 
 def _is_made(program: Program, v: int) -> bool:
@@ -613,18 +684,24 @@ def _meetings(
     """The values that follow a contraction, and the numbers of those in which all before them come together.
 
     What needs something else that a kernel after it has to make first does not follow it: the contraction would have to
-    wait, and to keep its operands for as long.
+    wait, and to keep its operands for as long. Nor does what needs another contraction's result once the dimensions are
+    turned around, and is for contractions alone.
     """
     op = program.ops[contraction]
     values = [op.results[0]]
     meetings = [0]
     waiting = sorted(program.users[values[0]])
     included: set[int] = set()
+    turned = False
     while waiting and len(values) < longest and not must[values[-1]] and values[-1] not in program.returned:
         u = waiting.pop(0)
         if not fused[u] or u in claimed or program.ops[u].region != op.region:
             break
-        if any(newest[v] > contraction for v in program.ops[u].operands if v not in values):
+        others = [v for v in program.ops[u].operands if v not in values]
+        if any(newest[v] > contraction for v in others):
+            break
+        turned = turned or (program.ops[u].kind == "transpose" and _turns(op, program.ops[u]))
+        if turned and any(_is_of_product(program, v, newest) for v in others) and _is_for_products(program, u):
             break
         included.add(u)
         values.append(program.ops[u].results[0])
@@ -633,6 +710,30 @@ def _meetings(
         if open_values == values[-1:]:
             meetings.append(len(values) - 1)
     return values, meetings
+
+
+def _turns(product: Op, transpose: Op) -> bool:
+    """Whether a transposition does more with a product's result than to change which operand comes first."""
+    ours, theirs = ({f for dim in operand for f in dim} for operand in product.rule.operands[:2])
+    sides = [(dim[0] in ours) - (dim[0] in theirs) if dim else 0 for dim in product.rule.results[0]]
+    before, after = transpose.rule.operands[0], transpose.rule.results[0]
+    if len(sides) != len(before):
+        return True
+    order = [sides[before.index(dim)] for dim in after]
+    return sum(a != b for a, b in pairwise(order)) > (2 if 0 in order else 1) or (0 in order and order[0] != 0)
+
+
+def _is_of_product(program: Program, v: int, newest: Sequence[int]) -> bool:
+    """Whether a value is a contraction's, with nothing that runs by itself in between."""
+    return newest[v] >= 0 and program.ops[newest[v]].kind in CONTRACTIONS
+
+
+def _is_for_products(program: Program, o: int) -> bool:
+    """Whether only contractions read what an op gives."""
+    users = program.users[program.ops[o].results[0]]
+    while len(users) == 1 and program.ops[users[0]].kind in VIEWS:
+        users = program.users[program.ops[users[0]].results[0]]
+    return bool(users) and all(program.ops[u].kind in CONTRACTIONS for u in users)
 
 
 def _newest(program: Program, fused: Sequence[bool]) -> list[int]:

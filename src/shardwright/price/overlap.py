@@ -131,6 +131,15 @@ class Overlap:
                 found.append(self.size + 1 + slot)
         return self._column(found)
 
+    def started(self, value: int, op: int) -> int | None:
+        """The position of the product with which the gather of a value for an op starts; None if it is waited for."""
+        stretch = self._stretches.get(self._key(op))
+        number = bisect_left(stretch.every, self._at[op]) if stretch is not None else 0
+        if stretch is None or not 0 < number < len(stretch.every):
+            return None
+        before = stretch.every[number - 1]
+        return before if self._ready_at[value] < before else None
+
     def _slot_for(self, op: int) -> tuple[int, bool]:
         """The slot of an op, or the one that follows it, and whether it is that op's own; -1 where there is none."""
         stretch = self._stretches.get(self._key(op))

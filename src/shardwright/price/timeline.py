@@ -71,9 +71,9 @@ def make_timeline(model: CostModel, state: State) -> Timeline:
         if laid.made >= 0:
             spans[VALUES].append((*units.laid_span(laid), int(units.laid_work(laid, view).copy_bytes)))
     for u in range(len(classes.use_classes.keys)):
-        for want, (_, which) in units.wanted(u, view).items():
-            each = int(units.copy_bytes(u, want, which))
-            spans[COPIES] += [(*units.use_span(m, which), each) for m in classes.use_classes.members[u]]
+        for want, (moves, which) in units.wanted(u, view).items():
+            each, early = int(units.copy_bytes(u, want, which)), units.starts_early(moves)
+            spans[COPIES] += [(*units.use_span(m, which, early), each) for m in classes.use_classes.members[u]]
         if late := units.kept_late(u, view):
             found = [units.late_span(m, late.which) for m in classes.use_classes.members[u]]
             spans[VALUES] += [(*span, late.bytes) for span in found if span]

@@ -89,19 +89,33 @@ class Unit(NamedTuple):
     classes: int = 1
 
 
+class Piece(NamedTuple):
+    """Numbers along a row that is nothing before and after them."""
+
+    span: slice
+    numbers: Rows
+
+
+SHORT = 512
+"""Of a row: to find out where in it is something does not pay."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class FamilyPart:
-    """What a family adds to a cost; ``rows`` is None where that is neither memory nor a lane, and so are the others.
+    """What a family adds to a cost.
 
-    ``rows`` are bytes at each point, and then a lane's picoseconds: one array, as it is added up for every state.
-    ``compute``, ``comm`` and ``hidden`` are whole numbers of attoseconds, so that a sum does not depend on the order in
-    which it came about.
+    Its row are bytes at each point, beside those ``everywhere``, and then a lane's picoseconds. Rows are added up for
+    every state, and in a long program most families hold bytes for a small part of it, or all the time: of a long row,
+    ``pieces`` are what is something. ``row`` is a short one, None where that is nothing. ``compute``, ``comm`` and
+    ``hidden`` are whole numbers of attoseconds, so that a sum does not depend on the order in which it came about.
     """
 
     compute: int
     comm: int
     hidden: int
-    rows: Rows | None
+    everywhere: int
+    row: Rows | None
+    pieces: tuple[Piece, ...]
     host_rows: Rows | None = None
     beside: Seconds | None = None
 
@@ -167,8 +181,8 @@ def _parts_together(kernels: Sequence[Memo[KernelWork, Part]], works: tuple[Kern
 
 def _sum(points: int, lane_size: int, parts: Sequence[Part]) -> FamilyPart:
     compute = comm = hidden = 0.0
-    rows = np.zeros(points + lane_size, np.int64)
-    held, lane, empty = rows[:points], rows[points:], True
+    row = np.zeros(points + lane_size, np.int64)
+    held, lane, empty = row[:points], row[points:], True
     host_rows: Rows | None = None
     beside: Seconds | None = None
     for part in parts:
@@ -186,20 +200,38 @@ def _sum(points: int, lane_size: int, parts: Sequence[Part]) -> FamilyPart:
             host_rows = counts * size if host_rows is None else host_rows + counts * size
         if part.beside is not None:
             beside = part.beside if beside is None else beside + part.beside
-    return FamilyPart(_whole(compute), _whole(comm), _whole(hidden), None if empty else rows, host_rows, beside)
+    times = _whole(compute), _whole(comm), _whole(hidden)
+    if empty or len(row) <= SHORT:
+        return FamilyPart(*times, 0, None if empty else row, (), host_rows, beside)
+    return FamilyPart(*times, *_pieces(row, points), host_rows, beside)
+
+
+def _pieces(row: Rows, points: int) -> tuple[int, None, tuple[Piece, ...]]:
+    """The bytes at all points, and the pieces of a row in which is more."""
+    everywhere = int(row[:points].min())
+    row[:points] -= everywhere
+    found = []
+    for first, numbers in ((0, row[:points]), (points, row[points:])):
+        where = numbers.nonzero()[0]
+        if len(where):
+            span = slice(first + int(where[0]), first + int(where[-1]) + 1)
+            found.append(Piece(span, row[span].copy()))
+    return everywhere, None, tuple(found)
 
 
 def _whole(seconds: float) -> int:
     return round(seconds / ATTOSECOND)
 
 
-def total_rows(parts: Sequence[FamilyPart], size: int) -> Rows:
-    """The bytes of all families at each point, and then the picoseconds of a lane."""
-    rows = np.zeros(size, np.int64)
+def total_row(parts: Iterable[FamilyPart], size: int) -> Rows:
+    """The sum of all families' rows, but for what they have everywhere."""
+    total = np.zeros(size, np.int64)
     for part in parts:
-        if part.rows is not None:
-            rows += part.rows
-    return rows
+        if part.row is not None:
+            total += part.row
+        for piece in part.pieces:
+            total[piece.span] += piece.numbers
+    return total
 
 
 def total_times(parts: Sequence[FamilyPart]) -> tuple[int, int, int]:
@@ -481,8 +513,8 @@ class Units:
         use, members = self.classes.use_classes.keys[use_class], self.classes.use_classes.members[use_class]
         count = len(members) * use.repeats
 
-        def column(which: tuple[int, ...]) -> Counts:
-            spans = [self.use_span(m, which) for m in members]
+        def column(key: tuple[tuple[int, ...], bool]) -> Counts:
+            spans = [self.use_span(m, *key) for m in members]
             return coverage(self.points.at, *zip(*spans, strict=True))
 
         columns = Memo(column)
@@ -503,8 +535,9 @@ class Units:
                 seconds = factor * self.moves_seconds(moves)
                 comm += seconds
                 copies += self.copies_seconds(moves)
-                held.append((columns[which], int(self.copy_bytes(use_class, want, which))))
-                if self.starts_early(moves) and (beside := gathers[which]) is not None:
+                early = self.starts_early(moves)
+                held.append((columns[which, early], int(self.copy_bytes(use_class, want, which))))
+                if early and (beside := gathers[which]) is not None:
                     lane.append((beside, picoseconds(seconds)))
             if (late := self._kept_late(use_class, prices)) is not None:
                 held.append((late_columns[late.which], late.bytes))
@@ -579,11 +612,17 @@ class Units:
             v = program.ops[o].operands[0]
         return not stored[v]
 
-    def use_span(self, member: int, which: tuple[int, ...]) -> tuple[int, int]:
-        """The positions from and up to which a value is there for these of its uses."""
+    def use_span(self, member: int, which: tuple[int, ...], early: bool) -> tuple[int, int]:
+        """The positions from and up to which a value is there for these of its uses.
+
+        What is started ``early`` has its memory from then on.
+        """
         kernels = self.classes.kernels
-        ops = [self.classes.uses[member][1][k][0] for k in which]
-        return min(kernels.at[o] for o in ops), max(kernels.last[o] for o in ops)
+        value, uses = self.classes.uses[member]
+        ops = [uses[k][0] for k in which]
+        first = min(ops, key=kernels.at.__getitem__)
+        start = self.overlap.started(value, first) if early and self.overlap is not None else None
+        return kernels.at[first] if start is None else start, max(kernels.last[o] for o in ops)
 
     def _addition(self, addition_class: int) -> Unit:
         """Sums that are added up and were taken to be reduced at once: what it takes more where they are not."""

@@ -287,6 +287,7 @@ class Ways:
         rounding: Sequence[float],
         columns: Sequence[bool],
         own_seconds: Sequence[float],
+        mesh: MeshShape,
         *,
         loops: bool = False,
     ) -> None:
@@ -308,6 +309,8 @@ class Ways:
         """Those in which every axis splits one of the factors that it is allowed, or none; None if these are all."""
         self.distinct = Memo(partial(_distinct, ways))
         """For each tensor how it lies, with the first way that has it so, and which of these every way has."""
+        self.paddings = Memo(partial(_paddings, self.shapes, self.distinct, mesh))
+        """For each tensor by which factor it is padded as it lies, in the order of ``distinct``."""
 
 
 def _splitting(
@@ -339,3 +342,12 @@ def _distinct(ways: Sequence[Way], t: int) -> tuple[dict[Lie, int], NDArray[np.i
         first.setdefault(lie, w)
         of_way.append(numbers[lie])
     return first, np.array(of_way)
+
+
+def _paddings(
+    shapes: Sequence[tuple[int, ...]],
+    distinct: Memo[int, tuple[dict[Lie, int], NDArray[np.intp]]],
+    mesh: MeshShape,
+    t: int,
+) -> NDArray[np.float64]:
+    return np.array([padding(shapes[t], lie, mesh) for lie, _ in distinct[t][0]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import index
 from typing import Any, SupportsIndex
 
@@ -17,12 +17,14 @@ _LEAST_PART = 1 / 4
 class Budget:
     """How long a search may take: ``seconds``, and ``simulations`` of the tree search; with None it ends by itself.
 
-    ``seed`` is the seed of the search's random choices.
+    ``seed`` is the seed of the search's random choices. ``least_seconds`` of it are left in any case, whatever it is
+    spent on before.
     """
 
     seconds: float | None = None
     simulations: int | None = None
     seed: int = 0
+    least_seconds: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         seconds = self.seconds
@@ -35,7 +37,8 @@ class Budget:
         """What is left of it when so much of the time is gone; a quarter in any case, so that something is tried."""
         if self.seconds is None:
             return self
-        return replace(self, seconds=max(self.seconds - spent_seconds, _LEAST_PART * self.seconds))
+        least = _LEAST_PART * self.seconds if self.least_seconds is None else self.least_seconds
+        return replace(self, seconds=max(self.seconds - spent_seconds, least), least_seconds=least)
 
 
 def check_count(name: str, count: Any) -> None:

@@ -90,7 +90,7 @@ def resolutions(analysis: Analysis, group: int) -> list[tuple[int, ...]]:
     if 2 ** len(free) <= _MOST_RESOLUTIONS:
         choices = [(0, 1) if k in free else (0,) for k in range(len(conflicts))]
         return list(product(*choices))
-    usual = Roles(analysis).row_side(group)
+    usual = Roles.of(analysis).row_side(group)
     flipped = [{k} for k in free] + [set(free)]
     return [usual, *(tuple(1 - s if k in which else s for k, s in enumerate(usual)) for which in flipped)]
 

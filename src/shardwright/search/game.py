@@ -49,7 +49,7 @@ class Space:
         use_tactics: bool = True,
     ) -> None:
         self.whole = whole
-        self.equals = _equals(Roles(analysis))
+        self.equals = _equals(Roles.of(analysis))
         self.order = Order(costs.classes.places)
         entries = tuple(
             (*found, *_keeps(costs.classes.places, whole, keepers, pinned[axis] if pinned else ())) if found else ()
@@ -84,7 +84,7 @@ def _keeps(
 def find_keepers(analysis: Analysis, whole: tuple[frozenset[int], ...]) -> tuple[tuple[frozenset[int], ...], Keepers]:
     """The sets that a search may keep whole, after those that are there: the parameters, and what is small."""
     numbers: list[int | None] = []
-    roles = Roles(analysis)
+    roles = Roles.of(analysis)
     small, tiny = _small(roles, math.inf), _small(roles, _TINY_BYTES)
     for values in (_parameters(roles), small, tiny if tiny != small else frozenset()):
         numbers.append(len(whole) if values else None)
@@ -142,7 +142,7 @@ _MOST_COMBINATIONS = 300
 
 def tactics_by_axis(analysis: Analysis, mesh: MeshShape) -> list[dict[str, Decisions]]:
     """For each axis the decisions of every tactic that applies there, by its name."""
-    roles = Roles(analysis)
+    roles = Roles.of(analysis)
     out: list[dict[str, Decisions]] = []
     for axis, size in zip(mesh.names, mesh.sizes, strict=True):
         found: dict[str, Decisions] = {}

@@ -13,7 +13,7 @@ from shardwright.search.game import Keepers, Space
 from shardwright.search.lists import Lists, replaced
 from shardwright.search.scores import BudgetOver, Found, Scores
 from shardwright.space.pinned import Kept
-from shardwright.space.state import AnyEntry, Entry, State
+from shardwright.space.state import AnyEntry, Entry, State, Subject
 
 _WORTH = 1e-4
 """Of a step: what is gained by less than this is taken, but not a reason to try everything once more."""
@@ -85,7 +85,7 @@ def _with_tactic(lists: Lists, actions: Actions) -> Iterator[Lists]:
 
 
 def _on_all_axes(lists: Lists, actions: Actions) -> Iterator[Lists]:
-    """An entry added to all lists that allow it, dropped from all, or exchanged for another in all."""
+    """An entry added to all lists that allow it, dropped from all, or put before another or in its place in all."""
     if len(lists) < 2:
         return
     subjects = sorted({e.subject for entries in lists for e in entries[:_SHORT]})
@@ -96,10 +96,10 @@ def _on_all_axes(lists: Lists, actions: Actions) -> Iterator[Lists]:
         yield tuple((entry, *r) if axis in axes else r for axis, r in enumerate(rest))
         for subject in subjects:
             if subject != entry.subject:
-                yield tuple(
-                    tuple(entry if e.subject == subject else e for e in r) if axis in axes else r
-                    for axis, r in enumerate(rest)
-                )
+                for before in (False, True):
+                    yield tuple(
+                        _put(r, entry, subject, before=before) if axis in axes else r for axis, r in enumerate(rest)
+                    )
     for subject in subjects:
         yield tuple(tuple(e for e in entries if e.subject != subject) for entries in lists)
 
@@ -118,7 +118,7 @@ def _between_axes(lists: Lists, actions: Actions) -> Iterator[Lists]:
 
 
 def _on_one_axis(lists: Lists, actions: Actions) -> Iterator[Lists]:
-    """An entry added at either end, exchanged for another, or its conflicts resolved differently."""
+    """An entry added anywhere, exchanged for another, or its conflicts resolved differently."""
     for axis, entries in enumerate(lists):
         have = {e.subject: k for k, e in enumerate(entries)}
         for entry in actions.entries[axis]:
@@ -127,7 +127,7 @@ def _on_one_axis(lists: Lists, actions: Actions) -> Iterator[Lists]:
                 if entries[k] != entry:
                     yield replaced(lists, axis, (*entries[:k], entry, *entries[k + 1 :]))
                 continue
-            for position in dict.fromkeys((len(entries), 0)):
+            for position in dict.fromkeys((len(entries), *range(min(len(entries), _SHORT)))):
                 yield replaced(lists, axis, _inserted(entries, position, entry))
             for k in range(min(len(entries), _SHORT)):
                 yield replaced(lists, axis, (*entries[:k], entry, *entries[k + 1 :]))
@@ -161,6 +161,17 @@ def _cut(entries: tuple[AnyEntry, ...], k: int, tactic: tuple[AnyEntry, ...]) ->
 def _found(scores: Scores, lists: Lists) -> Found:
     lists = scores.order.normal(lists)
     return Found(lists, scores.cost(lists))
+
+
+def _put(entries: tuple[AnyEntry, ...], new: AnyEntry, subject: Subject, *, before: bool) -> tuple[AnyEntry, ...]:
+    """An entry in the place of another, or before it; where that is missing, nothing is put anywhere."""
+    out: list[AnyEntry] = []
+    for entry in entries:
+        if entry.subject == subject:
+            out.append(new)
+        if entry.subject != subject or before:
+            out.append(entry)
+    return tuple(out)
 
 
 def _inserted(entries: tuple[AnyEntry, ...], position: int, entry: AnyEntry) -> tuple[AnyEntry, ...]:

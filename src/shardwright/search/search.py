@@ -22,7 +22,7 @@ from shardwright.search.simpler import AS_GOOD, PAYS, SAME, Equals, complexity, 
 from shardwright.space.pinned import Kept
 from shardwright.space.state import State
 
-_PATIENCE, _PATIENCE_WORK = 100, 20_000
+_PATIENCE, _PATIENCE_WORK = 300, 25_000
 """A tree search ends after so many simulations, or so much work (see ``Scores.work``), without a better state."""
 _WORK = 180_000
 """What a search may do at most (see ``Scores.work``): a few seconds. Half of it goes to the first local improvement, a
@@ -39,8 +39,8 @@ class Search:
 
     ``evaluations`` is the number of states that were priced, ``simulations`` that of the tree search, ``history`` the
     states that were better than all before them, and ``actions`` what it could do, with what was left out and why.
-    ``ended`` is why it ended: "converged", "exhausted" (no large change of any local optimum was left to try),
-    "simulations", "seconds", "fits" or "interrupted".
+    ``ended`` is why it ended: "converged", "exhausted" (no large change of any local optimum was left to try, and what
+    was drawn at random led to no new one), "simulations", "seconds", "fits" or "interrupted".
     """
 
     seconds: float

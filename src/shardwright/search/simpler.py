@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from shardwright.price import CostModel
+from shardwright.price.class_prices import Projections, Seen
 from shardwright.search.actions import Actions
 from shardwright.search.improve import neighbours
 from shardwright.search.lists import Lists, Order, replaced
@@ -77,12 +78,21 @@ class Equals:
         self._costs = costs
         classes = [{costs.classes.of_value[v] for v in values} for values in sets]
         self._classes = [sorted(found) for found in classes if len(found) > 1]  # those of one class always are
+        groups = costs.classes.groups_of_values
+        self._projections = Projections([frozenset().union(*[groups[c] for c in found]) for found in self._classes])
+        self._known: list[dict[Seen, int]] = [{} for _ in self._classes]
+        """For each set how far it is from being alike, by what it sees of a state."""
 
     def apart(self, scores: Scores, lists: Lists) -> int:
         """How many shardings there are of what could have one, in all sets together."""
-        view = self._costs.view(scores.state(lists).lists)
-        number = self._costs.tensors.number
-        return sum(len({number(c, view) for c in found}) - 1 for found in self._classes)
+        state = scores.state(lists).lists
+        view, total = None, 0
+        for seen, known, found in zip(self._projections.view(state).seen, self._known, self._classes, strict=True):
+            if seen not in known:
+                view = view or self._costs.view(state)
+                known[seen] = len({self._costs.tensors.number(c, view) for c in found}) - 1
+            total += known[seen]
+        return total
 
 
 def made_alike(scores: Scores, actions: Actions, equals: Equals, found: Found, most_seconds: float) -> Found:

@@ -30,6 +30,12 @@ class Roles:
     analysis: Analysis
     named_batch: int | None = None
 
+    @classmethod
+    def of(cls, analysis: Analysis) -> Roles:
+        """The roles of a program, which are looked for once, whoever asks."""
+        found: Roles = analysis.known.setdefault(cls, cls(analysis))
+        return found
+
     def groups_of_value(self, value: int) -> tuple[int, ...]:
         """The group of each dimension of a value, -1 where there is none."""
         return tuple(self.analysis.group_of.get(c, -1) for c in self.analysis.colours.of_value(value).tolist())

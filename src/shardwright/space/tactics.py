@@ -128,7 +128,7 @@ def expand(analysis: Analysis, mesh: MeshShape, text: str) -> list[Decision | Wh
     for name in names:
         if name not in TACTICS:
             raise PinError(f"there is no tactic {name!r}{nearest(name, list(TACTICS))} (known: {', '.join(TACTICS)}).")
-    roles = Roles(analysis, find_group(analysis, batch) if batch else None)
+    roles = Roles(analysis, find_group(analysis, batch)) if batch else Roles.of(analysis)
     axes = [axis.strip() for axis in last.split(",")]
     sizes = [mesh.sizes[axis_number(mesh, axis, text)] for axis in axes]
     found = [TACTICS[name](roles, axis, size) for axis, size in zip(axes, sizes, strict=True) for name in names]
