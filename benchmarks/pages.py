@@ -53,6 +53,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     ),
     "random_programs": ("-m benchmarks.random_programs --count 1000 --rows {rows} --write {page}",),
     "ecosystem": ("benchmarks/ecosystem.py --cache {cache} --rows {rows} --write {page}",),
+    "tuned": ("-m benchmarks.tuned --rows {rows} --write {page}",),
     "contenders": ("-m benchmarks.contenders --rows {rows} --write {page}",),
     "miscompiled": ("-m benchmarks.miscompiled --rows {rows} --write {page}",),
 }

@@ -49,6 +49,7 @@ PAGES = {
         "offloading",
         "compiler",
         "verifying",
+        "tuning",
         "meshes",
         "memory_and_time",
         "stablehlo",

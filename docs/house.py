@@ -16,6 +16,7 @@ ROOMS = (
     ("The search", ("search", "mcts")),
     ("The plan", ("plan", "apply")),
     ("Checks", ("verify",)),
+    ("Tuning", ("tune",)),
     ("Clients", ("explain", "python_source", "advice", "fit", "report", "cli")),
     ("Programs to work on", ("models",)),
 )

@@ -26,6 +26,7 @@ ORDER = (
     ("plan",),
     ("problem", "verify", "_progress"),
     ("choose", "meshes", "infeasible", "advice", "python_source", "difference", "compare", "explain"),
+    ("tune",),
     ("partition", "evaluate", "front"),
     ("pareto", "report"),
     ("fit",),

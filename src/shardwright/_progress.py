@@ -85,6 +85,26 @@ def note_bar(progress: bool | None) -> Iterator[Callable[[str], None]]:
         yield lambda words: bar.update(task, description=words)
 
 
+@contextmanager
+def tuning_bar(
+    progress: bool | None, compiles: int
+) -> Iterator[Callable[[str, int, float | None, float | None], None]]:
+    """Something to call with what is done now, how many were compiled, the best compiled step, and the seconds left."""
+    if not _wanted(progress):
+        yield lambda *_: None
+        return
+    columns = [TextColumn("tuning"), BarColumn(bar_width=10), MofNCompleteColumn(), TextColumn("{task.description}")]
+    with Progress(*columns, TimeElapsedColumn(), console=_console(progress), transient=True) as bar:
+        task = bar.add_task("", total=compiles)
+
+        def tell(doing: str, done: int, best_seconds: float | None, seconds_left: float | None) -> None:
+            best = f"best {human_seconds(best_seconds)}; " if best_seconds is not None else ""
+            left = f", {human_seconds(seconds_left)} left" if seconds_left is not None else ""
+            bar.update(task, completed=done, description=f"{best}{doing}{left}")
+
+        yield tell
+
+
 def _console(progress: bool | None) -> Console:
     return Console(stderr=True, force_terminal=True if progress else None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shardwright.devices import Device
@@ -124,4 +125,4 @@ def load(
             PlanWarning,
             stacklevel=2,
         )
-    return plan
+    return plan if saved.tuning is None else replace(plan, tuning=saved.tuning, given_costs=plan.costs)

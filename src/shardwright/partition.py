@@ -18,6 +18,7 @@ from shardwright.choose import (
     whom_to_ask,
 )
 from shardwright.devices import Device
+from shardwright.errors import PlanError
 from shardwright.frontend.calls import Donate, Names
 from shardwright.frontend.own_shardings import KEEP
 from shardwright.infeasible import infeasible
@@ -27,6 +28,7 @@ from shardwright.plan import Plan
 from shardwright.problem import Problem
 from shardwright.request import Budget, MeshLike, PinLike
 from shardwright.space.state import State
+from shardwright.tune import tune_plan
 
 
 def partition(
@@ -45,6 +47,8 @@ def partition(
     seed: int = 0,
     progress: bool | None = None,
     rerank: str | None = None,
+    tune: str | None = None,
+    compiles: int = 8,
     ask_compiler: bool | None = None,
     platform: str | None = None,
     trip_counts: TripCounts = None,
@@ -81,6 +85,11 @@ def partition(
         rerank: a target such as ``"tpu:v5e:4x4"``. A few plans that are fast by the estimate and different from each
             other are compiled for it, the one with the best figures by the compiler is returned, and the others are in
             ``plan.alternatives``.
+        tune: a target such as ``"tpu:v5e:4x4"``. Its compiler corrects the prices of this program and chooses among
+            plans and among its own options, as ``plan.tune`` says. The result is at least as fast by the compiler's
+            figures as the plan without it; ``plan.tuning`` says what was tried and learned, and
+            ``plan.compiler_options`` are the options that were kept.
+        compiles: the most compilations of ``tune``.
         ask_compiler: whether the device's compiler may be asked if a plan fits. The estimate of memory has a known
             margin of error. By default a plan that is closer to the limit than that is compiled where the compiler is
             installed (seconds to minutes for each of up to four plans); elsewhere its ``plan.fits`` is None. False
@@ -94,10 +103,13 @@ def partition(
 
     Raises:
         InfeasibleError: no plan fits the memory; the error says what would help.
-        CompilerMissingError: ``ask_compiler=True`` or ``rerank`` needs a compiler that is not installed.
+        CompilerMissingError: ``ask_compiler=True``, ``rerank`` or ``tune`` needs a compiler that is not installed.
+        PlanError: ``tune`` is for other devices, or its compiler tells no seconds.
         PinError: a pin names something that does not exist, or two pins clash.
 
     """
+    if rerank is not None and tune is not None:
+        raise PlanError("tune= compiles and ranks plans, too; leave rerank= out.")
     budget, started = Budget(seconds, simulations, seed), time.perf_counter()
     problem = Problem(
         fn,
@@ -136,8 +148,14 @@ def partition(
         best = plan_of(outcome.best)
         problem.check(best)
     candidates = [candidate(best), *(candidate(best, state, plan_of) for state in outcome.front)]
-    on = whom_to_ask(problem.device, problem.mesh.devices, ask_compiler)
+    # Tuning compiles what is found first of all, and looks for smaller plans if it does not fit.
+    on = whom_to_ask(problem.device, problem.mesh.devices, ask_compiler) if tune is None else None
     settled = settle(candidates, best.margin, problem.limit_bytes, on, progress)
     if settled.fits is False:
         raise infeasible(problem, settled.plan)
+    if tune is not None:
+        tuned = tune_plan(settled.plan, tune, compiles=compiles, seed=seed, progress=progress)
+        if tuned.fits is False:
+            raise infeasible(problem, tuned)
+        return tuned
     return settled.plan

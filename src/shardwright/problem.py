@@ -235,7 +235,12 @@ class Problem:
         start = self.start
         costs = self.costs if state.whole == start.state.whole else None
         words = describe(self.analysis, self.mesh, state)
-        known = {"costs": costs, "search": search, "meshes": meshes, "decided": Decided(start.state, start.kept)}
+        known = {
+            "costs": costs,
+            "search": search,
+            "meshes": meshes,
+            "decided": Decided(start.state, start.kept, start.keepers),
+        }
         return self._plan(words, state, **known)
 
     def plan_of(self, pin: PinLike) -> Plan:

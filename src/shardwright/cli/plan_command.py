@@ -35,6 +35,14 @@ from shardwright.plan.plan_text import plan_table
     help="Check the plan on tpu:v5e:4x4, gpu:a100-80:8, cpu, run or shardy. It can be given several times.",
 )
 @click.option(
+    "--tune",
+    metavar="ON",
+    shell_complete=complete_checks,
+    help="Let the compiler for this target, such as tpu:v5e:4x4, correct the prices of the program and choose among "
+    "plans and among its own options.",
+)
+@click.option("--compiles", type=click.IntRange(min=1), help="The most compilations of --tune.  [default: 8]")
+@click.option(
     "--explain",
     "explained",
     multiple=True,
@@ -82,6 +90,8 @@ def plan(
       … --report plan.html --verify tpu:v5e:4x4
     A module of any framework, with its shardings written into it:
       shardwright plan model.mlir --mesh data=8 --output sharded.mlir
+    Chosen by the TPU compiler, with options of it that pay:
+      … --tune tpu:v5e:4x4
     Memory against time, as a table and as a page:
       … --pareto front.html
     For programs, and as Python code to paste:
@@ -95,6 +105,10 @@ def plan(
         raise click.UsageError("--json and --python exclude each other.")
     if pareto is not None and (as_python or given["rerank"] is not None):
         raise click.UsageError("--pareto excludes --python and --rerank.")
+    if given["tune"] is not None and (pareto is not None or given["rerank"] is not None):
+        raise click.UsageError("--tune excludes --pareto and --rerank.")
+    if given["compiles"] is not None and given["tune"] is None:
+        raise click.UsageError("--compiles is of --tune.")
     if pareto and not pareto.endswith(".html"):
         raise click.UsageError(f"--pareto takes a file that ends in .html, or nothing, not {pareto!r}.")
     machine = as_json or as_python

@@ -180,11 +180,13 @@ def asked(given: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
 
 def searched_plan(given: dict[str, Any]) -> Plan:
     """The plan that the options of ``target_options`` and ``search_options`` ask for."""
-    if given["rerank"] is not None and (devices := mesh_devices(given["mesh"])) is not None:
-        parse_target(given["rerank"]).check(devices)
+    for on in (given["rerank"], given.get("tune")):
+        if on is not None and (devices := mesh_devices(given["mesh"])) is not None:
+            parse_target(on).check(devices)
     target, options = asked(given)
     assert target.fn is not None
-    return partition(target.fn, *target.args, **options, rerank=given["rerank"])
+    tuned = {name: given[name] for name in ("tune", "compiles") if given.get(name) is not None}
+    return partition(target.fn, *target.args, **options, rerank=given["rerank"], **tuned)
 
 
 def searched_front(given: dict[str, Any]) -> Front:

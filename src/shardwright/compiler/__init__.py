@@ -19,6 +19,7 @@ from shardwright.compiler import (
     miscompiled,
     moving,
     offloading,
+    options,
     overlapping,
     partitioner,
     ragged,
@@ -41,6 +42,7 @@ GROUPS: Mapping[str, Records] = MappingProxyType(
         "Ragged products": ragged.RECORDS,
         "Values on the host": offloading.RECORDS,
         "What runs at the same time": overlapping.RECORDS,
+        "Options that are decisions, too": options.RECORDS,
         "How it is called, and what it tells": (*invoking.RECORDS, *margins.RECORDS),
     }
 )

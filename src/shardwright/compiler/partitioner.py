@@ -70,8 +70,8 @@ JOINED = everywhere(
     evidence="An encoder and decoder of 2 layers, 64 × 512 tokens on 4 × 4 v5e, one-hot labels, libtpu of jax 0.10.2: "
     "the logits' batch on data, the vocabulary on model, the labels on both. Shardy's own explicit collectives are the "
     "plan's. The compiler's program exchanged f32[64,512,32128] twice by all-to-all, gathered their gradient whole, "
-    "and took 63.2 ms and 2.18 GiB; with the results of such ops told 21.7 ms and 0.46 GiB, where the estimate has 25.5 "
-    "and 0.49.",
+    "and took 63.2 ms and 2.18 GiB; with the results of such ops told 21.7 ms and 0.46 GiB, where the estimate has "
+    "25.5 and 0.49. A GPT of 4 layers takes 134.0 ms with and without it.",
     tests=("test_obeyed.py::test_where_large_values_meet_it_is_said_how_the_result_lies",),
     where=("apply.annotate.annotate",),
 )

@@ -24,6 +24,7 @@ from shardwright.explain.uneven_sizes import Padded, Uneven, find_uneven, padded
 from shardwright.frontend.names import leaf_paths, parameter_names
 from shardwright.ir.program import Argument
 from shardwright.plan.facts import ARGUMENT, REGION, OwnSharding, cost_without
+from shardwright.plan.tuning import Correction, KeptOption
 from shardwright.plan.words import plain
 from shardwright.price.collectives import local_bytes
 from shardwright.price.estimate import KernelCost
@@ -59,7 +60,8 @@ class Explanation:
     ``conflicts``, and of its dimensions those that axes do not divide (``uneven``); of a source line ``ops``,
     ``kernels``, ``collectives``, ``conflicts`` and which results are ``padded``. ``left_out`` says what was not priced,
     if anything. ``own`` are shardings that the program has already there, ``step_seconds_without`` what the step would
-    take without them.
+    take without them. Of a plan that was tuned by a compiler, ``options`` are those of the compiler that were kept, and
+    ``learned`` what the compiler has at a source line in place of the estimate.
     """
 
     about: str
@@ -77,6 +79,8 @@ class Explanation:
     left_out: str = ""
     own: tuple[OwnSharding, ...] = ()
     step_seconds_without: float | None = None
+    options: tuple[KeptOption, ...] = ()
+    learned: tuple[Correction, ...] = ()
 
     @property
     def better(self) -> Alternative | None:
@@ -153,6 +157,7 @@ def _explain_arguments(plan: Plan, path: str, arguments: list[Argument], unused:
         conflicts=choices_of_groups(plan, groups) if len(tensors) == 1 else (),
         uneven=find_uneven(plan, arguments[0], tensors[0].dimensions) if len(tensors) == 1 else (),
         left_out="" if priced_whole or not split else f"{path} whole",
+        options=plan.tuning.options if plan.tuning is not None else (),
         **_own(plan, lambda own: own.what == ARGUMENT and path_matches(path, own.name)),
     )
 
@@ -186,8 +191,9 @@ def _unused(plan: Plan, path: str) -> Tensor:
 
 
 def _explain_line(plan: Plan, text: str) -> Explanation:
-    cost = plan.estimate_cost
+    cost, tuning = plan.estimate_cost, plan.tuning
     at = find_lines(plan.analysis.program, text)
+    lines = {str(op.source) for op in plan.analysis.program.ops if at(op.source)}
     return Explanation(
         text,
         cost.step_seconds,
@@ -198,5 +204,7 @@ def _explain_line(plan: Plan, text: str) -> Explanation:
         collectives=moved_at(plan, at),
         conflicts=choices_at(plan, at),
         padded=padded_tensors(plan, [v for op in plan.analysis.program.ops if at(op.source) for v in op.results]),
+        options=tuning.options if tuning is not None else (),
+        learned=tuple(c for c in tuning.corrections if c.line in lines) if tuning is not None else (),
         **_own(plan, lambda own: own.what != ARGUMENT and at(own.source)),
     )

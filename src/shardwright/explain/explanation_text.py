@@ -19,6 +19,7 @@ from shardwright.explain.moves import ITSELF, Moved
 from shardwright.explain.reasons import NO_DECISION, SPLIT, Reason
 from shardwright.explain.source_lines import OpKind
 from shardwright.explain.uneven_sizes import Padded, Uneven
+from shardwright.plan.tuning import corrections_table, option_lines
 from shardwright.plan.words import many, more, short, signed_percent, signed_seconds
 from shardwright.price.estimate import place
 
@@ -30,7 +31,16 @@ _MOST_OPS, _MOST_ALTERNATIVES, _MOST_OWN = 10, 16, 4
 
 def explanation_table(e: Explanation) -> RenderableType:
     """An explanation, with what matters most first."""
-    return Group(*(_arguments(e) if e.tensors else _line(e)))
+    return Group(*(_arguments(e) if e.tensors else _line(e)), *_tuned(e))
+
+
+def _tuned(e: Explanation) -> Iterator[RenderableType]:
+    """Options of the compiler that belong to the plan, and what the compiler has here in place of the estimate."""
+    if e.options or e.learned:
+        yield Text()
+    yield from map(Text, option_lines(e.options))
+    if e.learned:
+        yield corrections_table(e.learned)
 
 
 def _arguments(e: Explanation) -> Iterator[RenderableType]:

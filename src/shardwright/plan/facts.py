@@ -15,7 +15,7 @@ from shardwright.ir.kinds import CONSTRAINT, MANUAL
 from shardwright.ir.program import Program, Source
 from shardwright.price import Cost, CostModel
 from shardwright.search import Kept, LocalSearch
-from shardwright.search.game import NO_KEEPERS
+from shardwright.search.game import NO_KEEPERS, Keepers
 from shardwright.space.state import State
 
 if TYPE_CHECKING:
@@ -27,10 +27,14 @@ ARGUMENT, VALUE, REGION = "argument", "constraint", "shard_map"
 
 
 class Decided(NamedTuple):
-    """What a user has decided by ``pin`` and ``replicate``: the state that it is, and axes that no search may touch."""
+    """What a user has decided by ``pin`` and ``replicate``: the state that it is, and axes that no search may touch.
+
+    ``keepers`` are the sets of arguments that a search may keep whole.
+    """
 
     state: State
     kept: Kept
+    keepers: Keepers = NO_KEEPERS
 
 
 @dataclass(frozen=True)

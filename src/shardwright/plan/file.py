@@ -22,6 +22,7 @@ from shardwright.frontend.names import function_name
 from shardwright.frontend.own_shardings import DROP, KEEP
 from shardwright.ir.program import Program
 from shardwright.plan import schema
+from shardwright.plan.tuning import Tuning, tuning_from, unknown_option, written
 from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def save(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write a plan; nothing half-written stays behind."""
     arguments = {d.name: d.arguments for d in plan.analysis.descriptions}
 
-    def written(decision: Decision | Whole) -> dict[str, Any]:
+    def in_words(decision: Decision | Whole) -> dict[str, Any]:
         if isinstance(decision, Whole):
             return {"axis": decision.axis, "whole": decision.path}
         out: dict[str, Any] = {"axis": decision.axis, "dimension": decision.dimension}
@@ -49,14 +50,16 @@ def save(plan: Plan, path: str | os.PathLike[str]) -> None:
         return out
 
     content = {
-        "shardwright_plan": schema.VERSION,
+        # Earlier releases would read the decisions and leave the options out; a plan without them they may read.
+        "shardwright_plan": schema.VERSION if plan.tuning is None else schema.TUNED_VERSION,
         "function": function_name(plan.fn),
         "mesh": plan.mesh,
         "device": as_written(plan.device),
         "memory_bytes": plan.memory_bytes,
-        "decisions": [written(decision) for decision in plan.decisions],
+        "decisions": [in_words(decision) for decision in plan.decisions],
         "donate": list(plan.donate),
         **({"constraints": DROP} if plan.options.get("constraints") == DROP else {}),
+        **({"tuning": written(plan.tuning)} if plan.tuning is not None else {}),
         "program": fingerprint(plan.analysis.program, plan.options.get("platform")).to_dict(),
     }
     text = _laid_out(content) + "\n"
@@ -91,6 +94,7 @@ class Saved:
     donate: tuple[int, ...]
     program: Fingerprint | None
     constraints: str = KEEP
+    tuning: Tuning | None = None
 
 
 def read(path: str | os.PathLike[str]) -> Saved:
@@ -104,20 +108,30 @@ def read(path: str | os.PathLike[str]) -> Saved:
     try:
         content = _parsed(data)
         program = content.get("program")
+        device = device_from(content["device"])
+        _check_options(content.get("tuning"), device)
         return Saved(
             content["function"],
             content["mesh"],
-            device_from(content["device"]),
+            device,
             content["memory_bytes"],
             content["decisions"],
             tuple(content["donate"]),
             None if program is None else Fingerprint(**program),
             content.get("constraints", KEEP),
+            tuning_from(content["tuning"]) if "tuning" in content else None,
         )
     except (schema.DamagedError, DeviceError) as error:
         raise PlanError(f"{shown} is damaged: {str(error).removesuffix('.')}.") from None
     except ValueError as error:
         raise PlanError(f"{shown} is not a plan that this shardwright reads: {error}.") from None
+
+
+def _check_options(tuning: Mapping[str, Any] | None, device: Device) -> None:
+    """Raise where a file has options of the compiler that are none of ours."""
+    for k, option in enumerate(tuning["options"] if tuning is not None else ()):
+        if reason := unknown_option(device.platform, option["name"], option["settings"]):
+            raise schema.DamagedError(f"tuning.options[{k}] is {schema.short(option['name'])}, and {reason}")
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

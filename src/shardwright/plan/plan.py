@@ -48,6 +48,7 @@ from shardwright.plan.file import save
 from shardwright.plan.placement import device_mesh, place
 from shardwright.plan.plan_text import plan_table
 from shardwright.plan.summary import plan_dict
+from shardwright.plan.tuning import Tuning
 from shardwright.plan.verdicts import CompilerVerdict, Verdict, Verified
 from shardwright.price import (
     Collective,
@@ -102,6 +103,8 @@ class Plan:
     """The meshes that were tried, best first, if the shape of the mesh was chosen with the plan."""
     decided: Decided | None = None
     """What the user had decided by ``pin`` and ``replicate``, if the plan was searched for."""
+    tuning: Tuning | None = None
+    """What tuning by a compiler left behind, if the plan was tuned: options, what they brought, what was learned."""
     given_costs: CostModel | None = field(default=None, repr=False)
     """The cost model of the search, so that ``costs`` need not be made again."""
 
@@ -221,9 +224,11 @@ class Plan:
     def compiler_options(self) -> dict[str, str]:
         """The options of XLA that belong to the plan; ``plan.jit`` passes them.
 
-        If the limit is below the memory of a TPU, the compiler is told so; otherwise it would use more.
+        They are those that tuning kept. And if the limit is below the memory of a TPU, the compiler is told so;
+        otherwise it would use more.
         """
-        return options_within(self.device.compiler[RESERVED], self.device.usable_bytes, self.memory_bytes)
+        within = options_within(self.device.compiler[RESERVED], self.device.usable_bytes, self.memory_bytes)
+        return {**within, **(self.tuning.compiler_options if self.tuning is not None else {})}
 
     @cached_property
     def own_shardings(self) -> tuple[OwnSharding, ...]:
@@ -349,6 +354,34 @@ class Plan:
 
         self._verdicts[on] = verdict = verify(self, on, **options)
         return verdict
+
+    def tune(self, on: str, *, compiles: int = 8, seconds: float | None = None, progress: bool | None = None) -> Plan:
+        """Return the best plan that the compiler for a target such as ``"tpu:v5e:4x4"`` can be found to prefer.
+
+        The plan is compiled, the prices of its program are corrected by what the compiler says, and plans that are then
+        the best are searched for and compiled, until none is better by 1%. Options of the compiler are tried on the
+        best of them, and kept where they save 1%. There are at most so many ``compiles``, and none is begun after so
+        many ``seconds``. An interrupt (Ctrl-C) returns the best so far. What was compiled is remembered in the user's
+        cache folder, so that a second run takes no time and an interrupted one goes on.
+
+        What ``sw.partition`` was told by ``pin`` and ``replicate`` is kept. Of a plan that was made by hand, or read
+        from a file, everything may change. The result is never slower than the plan by the compiler's figures; its
+        ``tuning`` says what was tried and learned, and ``alternatives`` are the other plans.
+
+        Args:
+            on: the target, whose devices are the plan's.
+            compiles: the most compilations.
+            seconds: after which no compilation is begun; by default there is no such limit.
+            progress: whether to show a progress bar; by default only on a terminal.
+
+        Raises:
+            CompilerMissingError: the target's compiler is not installed.
+            PlanError: the target has other devices than the plan, or its compiler tells no seconds or takes no plan.
+
+        """
+        from shardwright.tune import tune_plan
+
+        return tune_plan(self, on, compiles=compiles, seconds=seconds, progress=progress)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a file as JSON: the mesh, the decisions in words, and what the program looks like."""

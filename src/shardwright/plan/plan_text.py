@@ -15,6 +15,7 @@ from shardwright.analysis.describe import ConflictDescription
 from shardwright.plan.arguments import argument_bytes, shown_rows
 from shardwright.plan.facts import ARGUMENT, REGION, VALUE, own_lines
 from shardwright.plan.strategy_names import common_names
+from shardwright.plan.tuning import Tuning, compiled_table, corrections_table, tuning_lines
 from shardwright.plan.words import signed
 from shardwright.price.estimate import host_text, place, waiting_text
 from shardwright.request.targets import target_of
@@ -37,11 +38,23 @@ def plan_table(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = [*_headline(plan), Text(), *_decisions(plan), Text(), _arguments(plan)]
     if plan.collectives:
         parts += [Text(), _collectives(plan)]
+    if plan.tuning is not None:
+        parts += _tuning(plan.tuning)
     if plan.meshes:
         parts += [Text(), _meshes(plan)]
     if plan.advice:
         parts += [Text(), _advice(plan)]
     return Group(*parts)
+
+
+def _tuning(tuning: Tuning) -> list[RenderableType]:
+    """What tuning brought, what was compiled, and what was learned."""
+    parts: list[RenderableType] = [Text(), *map(Text, tuning_lines(tuning))]
+    if tuning.compiled:
+        parts += [Text(), compiled_table(tuning.compiled)]
+    if tuning.corrections:
+        parts += [Text(), corrections_table(tuning.corrections)]
+    return parts
 
 
 def headline(plan: Plan) -> str:

@@ -20,7 +20,7 @@ from shardwright.errors import MeshError, nearest
 from shardwright.request import mesh_shape
 from shardwright.request.mesh import MOST_AXES, MOST_DEVICES
 
-VERSION = 3
+VERSION, TUNED_VERSION = 3, 4
 
 Check = Callable[[Any, str], None]
 """Raises where a value, at a place in the file such as ``decisions[2].axis``, is not what it should be."""
@@ -228,8 +228,11 @@ PROGRAM = record(
         "digest": text(100),
     }
 )
+_STEP = optional(number(0, 1e9))
+OPTION = record({"name": text(200), "settings": mapped(text(200), most=20), "saved": number(-1e9, 1)})
+TUNING = record({"on": text(200), "options": listed(OPTION, most=50), "default_seconds": _STEP, "step_seconds": _STEP})
 PLAN = {
-    "shardwright_plan": integer(2, VERSION),
+    "shardwright_plan": integer(2, TUNED_VERSION),
     "function": text(least=0),
     "mesh": _mesh,
     "device": _device,
@@ -237,9 +240,11 @@ PLAN = {
     "decisions": listed(_decision, most=10_000),
     "donate": listed(integer(0, 9_999), most=10_000),
 }
+_WITH_PROGRAM = {**PLAN, "program": PROGRAM, "constraints": choice("keep", "drop")}
 VERSIONS = {
     2: record(PLAN),
-    3: record({**PLAN, "program": PROGRAM, "constraints": choice("keep", "drop")}, may_lack=("constraints",)),
+    VERSION: record(_WITH_PROGRAM, may_lack=("constraints",)),
+    TUNED_VERSION: record({**_WITH_PROGRAM, "tuning": TUNING}, may_lack=("constraints",)),
 }
 
 

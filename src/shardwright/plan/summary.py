@@ -73,6 +73,8 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "meshes": [asdict(choice) for choice in plan.meshes],
         "advice": [advice.to_dict() for advice in plan.advice],
         "search": _search(plan),
+        "compiler_options": plan.compiler_options,
+        "tuning": plan.tuning.to_dict() if plan.tuning is not None else None,
     }
 
 

@@ -95,6 +95,22 @@ class CompiledCollective:
 
 
 @dataclass(frozen=True)
+class LineSeconds:
+    """What a compiled program spends on one thing at one place in the source, in the forward or the backward pass.
+
+    ``what`` is "compute", "copies" (entries laid out anew, of which it is not told where), "sums" (all-reduces and
+    reduce-scatters) or "operands" (all other collectives); ``hidden_seconds`` of these the schedule has other work
+    beside.
+    """
+
+    what: str
+    line: str
+    backward: bool
+    seconds: float
+    hidden_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class CompilerVerdict(Verdict):
     """What a real compiler made of a plan, beside the plan's own estimate.
 
@@ -116,6 +132,7 @@ class CompilerVerdict(Verdict):
         bytes: What each device sends in them, by kind.
         compile_seconds: How long the compiler took.
         involuntary: Reshardings for which the partitioner gathered whole tensors, largest first.
+        lines: The seconds of the compiled schedule by source line, largest first (TPU only).
         estimate: The plan's figures by these names, if it has any for this device.
         ratios: The estimate as a multiple of the compiler's figure.
 
@@ -138,6 +155,7 @@ class CompilerVerdict(Verdict):
     bytes: Mapping[str, float] = field(default_factory=dict)
     compile_seconds: float | None = None
     involuntary: tuple[Involuntary, ...] = ()
+    lines: tuple[LineSeconds, ...] = ()
     estimate: Mapping[str, float | None] = field(default_factory=dict)
     ratios: Mapping[str, float | None] = field(default_factory=dict)
 
@@ -159,6 +177,7 @@ class CompilerVerdict(Verdict):
             counts=found.get("counts", {}),
             bytes=found.get("bytes", {}),
             involuntary=found.get("involuntary", ()),
+            lines=found.get("lines", ()),
             kernel_seconds=found.get("kernel_seconds"),
             estimate=estimated,
             ratios=ratios,

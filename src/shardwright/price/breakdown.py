@@ -8,15 +8,19 @@ from dataclasses import replace
 
 from shardwright.compiler.fusing import COPIED_SLICES
 from shardwright.devices import Device
-from shardwright.ir.kinds import CONSTRAINT, CONTRACTIONS, MANUAL
+from shardwright.ir.kinds import MANUAL
 from shardwright.ir.memory import moved_to, moves_between
 from shardwright.ir.program import Program, Source
 from shardwright.price.collectives import REDUCE_SCATTER, Move
 from shardwright.price.compute import Work, kernel_seconds
+from shardwright.price.corrections import heaviest
 from shardwright.price.cost_model import CostModel
 from shardwright.price.estimate import Alive, CollectiveCost, Estimate, KernelCost, TransferCost
 from shardwright.price.partitioned import Collective, Partitioned
 from shardwright.request import MeshShape
+
+RELAID = "copy to another layout"
+"""What the copies of a loop's values are called among the kernels of an estimate."""
 
 
 def make_estimate(model: CostModel, partitioned: Partitioned, limit_bytes: int) -> Estimate:
@@ -128,9 +132,7 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
             continue
         bound = _bound(work, model.device)
         for root in model.classes.kernel_classes.members[k]:
-            ops = [o for o in model.classes.ops_of_kernel[root] if program.ops[o].kind != CONSTRAINT] or [root]
-            heavy = next((o for o in ops if program.ops[o].kind in CONTRACTIONS), ops[-1])
-            op = program.ops[heavy]
+            op = program.ops[heaviest(program, model.classes.ops_of_kernel[root], root)]
             tensor = str(program.values[op.results[0]]) if op.results else ""
             entry = found[op.attributes.get("kernel", op.kind), op.source, bound, tensor]
             entry[0] += kernel.repeats
@@ -138,7 +140,7 @@ def _kernels(model: CostModel, partitioned: Partitioned) -> tuple[KernelCost, ..
     for relaid in model.units.relaid:
         if seconds := model.units.relaid_work(relaid, view).seconds:
             v = relaid.value
-            entry = found["copy to another layout", program.source_of(v), "memory", str(program.values[v])]
+            entry = found[RELAID, program.source_of(v), "memory", str(program.values[v])]
             entry[0] += 2
             entry[1] += seconds
     for stacked in model.units.stacked:

@@ -21,6 +21,7 @@ from shardwright.price.assign import Assigner, Assignment
 from shardwright.price.buffers import Buffer
 from shardwright.price.class_prices import KernelWorks, OpPrices, Projections, Seen, Tensors, View, WorkBySplit
 from shardwright.price.collectives import Move
+from shardwright.price.corrections import NONE, Corrections
 from shardwright.price.overlap import Overlap
 from shardwright.price.partitioned import Partitioned, partition_program, partition_values
 from shardwright.price.prices import DevicePrices
@@ -109,7 +110,7 @@ class CostModel:
 
     An ``assigner`` that has seen the same classes of ops on this mesh need not weigh them again. ``like`` prices the
     same program on another mesh: what does not depend on the mesh is taken from it. ``freed`` are values whose
-    shardings in the program do not count.
+    shardings in the program do not count. ``corrections`` are factors on the prices of this program.
     """
 
     def __init__(
@@ -122,8 +123,9 @@ class CostModel:
         assigner: Assigner | None = None,
         like: CostModel | None = None,
         freed: frozenset[int] = frozenset(),
+        corrections: Corrections = NONE,
     ) -> None:
-        self.mesh, self.device, self.whole = mesh, device, whole
+        self.mesh, self.device, self.whole, self.corrections = mesh, device, whole, corrections
         if like is not None and (
             like.whole != whole or like.device.compiler is not device.compiler or fixed is not None
         ):
@@ -156,7 +158,8 @@ class CostModel:
         overlap = self.overlap
         if overlap is None and started_early(self.device.compiler):
             overlap = self.overlap = Overlap(classes)
-        self.units = Units(classes, self.points, self.tensors, self.ops, self.kernels, self.prices, overlap)
+        made_of = (classes, self.points, self.tensors, self.ops, self.kernels, self.prices, overlap)
+        self.units = Units(*made_of, self.corrections)
         points, lane_size = len(self.at), overlap.lane_size if overlap is not None else 0
         self.families: list[Family] = find_families(self.units.all(), sets, points, lane_size)
         self._every = range(len(self.families))
@@ -198,7 +201,7 @@ class CostModel:
         points = self._sizes[0]
         peak_bytes = int(sums.row[:points].max(initial=0)) + sums.everywhere
         if comm and self.overlap is not None:
-            hidden = min(hidden + self.overlap.hidden_seconds(sums.row[points:]), comm)
+            hidden = min(max(hidden + self.overlap.hidden_seconds(sums.row[points:]), 0.0), comm)
         if not self.uses_host:
             return Cost(compute, comm, peak_bytes, hidden_seconds=hidden)
         host, limit = most_on_host(parts), self.device.host_memory_bytes

@@ -23,15 +23,17 @@ from shardwright._memo import Memo, Numbers
 from shardwright.compiler.fusing import COPIED_SLICES
 from shardwright.compiler.overlapping import LOOPED_BESIDE, started_early
 from shardwright.compiler.storing import LATE_SUMS
-from shardwright.ir.kinds import CONTRACTIONS, SAME_ENTRIES
+from shardwright.ir.kinds import CONTRACTIONS, REDUCING, SAME_ENTRIES
 from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.ir.move_terms import summed
-from shardwright.ir.program import bits_of
+from shardwright.ir.program import Source, bits_of
 from shardwright.price.added import reduced_together
 from shardwright.price.buffers import AS_IT_LIES, Buffer, Form
 from shardwright.price.class_prices import KernelWork, KernelWorks, OpPrice, OpPrices, Seen, Tensors, View
 from shardwright.price.collectives import Move, reshard
 from shardwright.price.compute import Work, kernel_seconds, relayout_seconds, tiled_copy_seconds
+from shardwright.price.corrections import COMPUTE as COMPUTED
+from shardwright.price.corrections import COPIES, NONE, OPERANDS, SUMS, Corrections, heaviest
 from shardwright.price.gathered import Laid, LaidWork, laid_work
 from shardwright.price.layout import stored_bytes
 from shardwright.price.overlap import Lane, Overlap, picoseconds
@@ -262,7 +264,9 @@ class Units:
         kernels: KernelWorks,
         on: DevicePrices,
         overlap: Overlap | None = None,
+        corrections: Corrections = NONE,
     ) -> None:
+        self.corrections = corrections
         self.classes, self.points, self.tensors, self.ops = classes, points, tensors, ops
         self.kernels, self.on = kernels, on
         self.overlap = overlap
@@ -386,11 +390,12 @@ class Units:
     def _relayout(self, relaid: Relaid) -> Unit:
         """A loop's value that is copied to another layout and back."""
         column = coverage(self.points.at, [relaid.start], [relaid.end]) if relaid.start >= 0 else None
+        factor = self.corrections.factor(COPIES)
 
         def part(key: tuple[Sharding, bool]) -> Part:
             work = self._relaid_work(relaid, *key)
             held = ((column, int(work.copy_bytes)),) if column is not None and work.copy_bytes else ()
-            return Part(work.seconds, 0.0, held) if work.seconds or held else NO_PART
+            return Part(factor * work.seconds, 0.0, held) if work.seconds or held else NO_PART
 
         return Unit(partial(self._relaid_key, relaid), Memo(part))
 
@@ -518,16 +523,32 @@ class Units:
         device, transfers, places = self.on.device, self.transfers, self._places(kernel_class)
         members = self.classes.kernel_classes.members[kernel_class]
         column = self.overlap.of_kernels(members) if self.overlap is not None else None
+        lines = [self._line(root) for root in members] if self.corrections else []
+        factor = self.corrections.factor(COMPUTED, lines)
+        added = [line for root in members for line in self._summing_lines(root)] if self.corrections else []
+        moving, more = self.corrections.factor(SUMS, added), self.corrections.hidden_part(SUMS, added)
 
         def part(found: KernelWork) -> Part:
-            compute = found.seconds(device) + found.copy_seconds
+            compute = factor * found.seconds(device) + found.copy_seconds
             held = ((here, int(found.unmoved_bytes)),) if found.unmoved_bytes else ()
             beside = transfers.beside(places, COMPUTE, compute)
-            hidden = found.looped_seconds * count if self.looped else 0.0
+            comm = moving * found.comm_seconds
+            hidden = (found.looped_seconds if self.looped else 0.0) + more * comm
             lane = ((column, picoseconds(compute)),) if column is not None and compute else ()
-            return Part(compute * count, found.comm_seconds * count, held, (), beside, hidden, lane)
+            return Part(compute * count, comm * count, held, (), beside, hidden * count, lane)
 
         return Memo(part)
+
+    def _line(self, root: int) -> Source:
+        """The place in the source that a kernel belongs to."""
+        program = self.classes.program
+        return program.ops[heaviest(program, self.classes.ops_of_kernel[root], root)].source
+
+    def _summing_lines(self, root: int) -> list[Source]:
+        """The places of the ops of a kernel whose results may be partial sums; the kernel's own if there are none."""
+        ops = [self.classes.program.ops[o] for o in self.classes.ops_of_kernel[root]]
+        found = [op.source for op in ops if op.kind in CONTRACTIONS or op.kind in REDUCING]
+        return found or [self._line(root)]
 
     def _places(self, kernel_class: int) -> Seconds | None:
         """How often the kernels of a class run in each place where values are moved to the host or back."""
@@ -564,6 +585,9 @@ class Units:
 
         columns = Memo(column)
         gathers = Memo(partial(self._gathers, members))
+        users = [self.classes.uses[m][1][0][0] for m in members] if self.corrections else []
+        lines = [self.classes.program.ops[o].source for o in users]
+        factor, more = self.corrections.factor(OPERANDS, lines), self.corrections.hidden_part(OPERANDS, lines)
 
         def late_column(which: tuple[int, ...]) -> Counts:
             spans = [span for m in members if (span := self.late_span(m, which))]
@@ -574,7 +598,7 @@ class Units:
         def part(prices: tuple[OpPrice, ...]) -> Part:
             comm, copies, held, lane = 0.0, 0.0, [], []
             for want, (moves, which) in self._wanted(use_class, prices).items():
-                seconds = self.moves_seconds(moves)
+                seconds = factor * self.moves_seconds(moves)
                 comm += seconds
                 copies += self.copies_seconds(moves)
                 early = self.starts_early(moves)
@@ -583,7 +607,8 @@ class Units:
                     lane.append((beside, picoseconds(seconds)))
             if (late := self._kept_late(use_class, prices)) is not None:
                 held.append((late_columns[late.which], late.bytes))
-            return Part(copies * count, comm * count, tuple(held), lane=tuple(lane)) if held else NO_PART
+            hidden = more * comm * count
+            return Part(copies * count, comm * count, tuple(held), (), None, hidden, tuple(lane)) if held else NO_PART
 
         return Unit(partial(self.ops.prices, self._uses[use_class]), Memo(part))
 

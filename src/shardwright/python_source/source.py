@@ -195,9 +195,23 @@ def _jit(plan: Plan, function: str, before: str, indent: str) -> list[str]:
         f"    in_shardings={shardings.format('in')},",
         f"    out_shardings={shardings.format('out')},",
         *([donated] if donated else []),
+        *_options(plan),
         ")",
     ]
     return [indent + line for line in lines]
+
+
+def _options(plan: Plan) -> list[str]:
+    """The options of the compiler that belong to the plan, each with what it is for."""
+    if not plan.compiler_options:
+        return []
+    kept = plan.tuning.options if plan.tuning is not None else ()
+    about = {name: f"{option.name}: {100 * option.saved:.1f}% less" for option in kept for name in option.settings}
+    lines = [f"    compiler_options={{  # for the compiler of {plan.device.name} alone"]
+    for name, value in plan.compiler_options.items():
+        said = f"  # {about[name]}" if name in about else ""
+        lines.append(f"        {json.dumps(name)}: {json.dumps(value)},{said}")
+    return [*lines, "    },"]
 
 
 def _inside(plan: Plan, wanted: bool) -> list[str]:

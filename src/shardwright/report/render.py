@@ -21,6 +21,7 @@ from shardwright._version import __version__
 from shardwright.compare import compare
 from shardwright.plan.plan_text import kernels_text, own_text
 from shardwright.plan.strategy_names import common_names
+from shardwright.plan.tuning import tuning_lines
 from shardwright.price.collectives import local_bytes
 from shardwright.price.estimate import host_text, place
 from shardwright.price.timeline import make_timeline
@@ -76,6 +77,8 @@ def render(plan: Plan) -> str:
             verdict_tables=[tables.verdict_table(plan.verdict), tables.compiled_table(plan.verdict)]
             if plan.verdict is not None
             else [],
+            tuning=tuning_lines(plan.tuning) if plan.tuning is not None else [],
+            tuning_tables=tables.tuning_tables(plan.tuning) if plan.tuning is not None else [],
             plots=found,
             plots_json=in_script({plot.name: plot.spec for plot in found.values()}),
             plotly=plotly(),

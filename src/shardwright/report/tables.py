@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shardwright._amounts import human_bytes
 from shardwright.apply import spec, spec_text
 from shardwright.compare import Comparison
+from shardwright.plan.tuning import correction_rows
 from shardwright.plan.words import signed
 from shardwright.price.collectives import local_bytes
 from shardwright.price.estimate import place
@@ -17,6 +18,7 @@ from shardwright.space import Decision, Whole
 
 if TYPE_CHECKING:
     from shardwright.plan import Plan
+    from shardwright.plan.tuning import Compiled, Tuning
     from shardwright.plan.verdicts import CompilerVerdict
 
 
@@ -245,6 +247,27 @@ def compiled_table(verdict: CompilerVerdict) -> Table:
         rows,
         sorted_by="sent by each device",
     )
+
+
+def tuning_tables(tuning: Tuning) -> list[Table]:
+    """What tuning compiled, and what was learned of the tuned plan."""
+    compiled = [
+        (text(c.what), text(", ".join(c.options)), duration(c.predicted_seconds), duration(c.step_seconds), _held(c))
+        for c in tuning.compiled
+    ]
+    learned = [
+        (text(what), text(at), duration(c.estimated_seconds), duration(c.compiled_seconds), text(why))
+        for c, (what, at, _, _, why) in zip(tuning.corrections, correction_rows(tuning.corrections), strict=False)
+    ]
+    columns = "plan, options:words, predicted:number, compiled:number, each device"
+    tables = [make_table("tuning-table", "What was compiled, in order", columns, compiled)]
+    caption = "Where the tuned plan’s estimate and the compiler differ most"
+    columns = "what, line:code, estimated:number, compiled:number, why:words"
+    return [*tables, make_table("learned-table", caption, columns, learned)] if learned else tables
+
+
+def _held(compiled: Compiled) -> Cell:
+    return size(compiled.peak_bytes) if compiled.fits else text(compiled.message)
 
 
 def _numbers(plan: Plan, axes: Iterable[str]) -> tuple[int, ...]:

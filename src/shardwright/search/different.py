@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from shardwright._memo import Memo, Numbers
 from shardwright.price import CostModel
 from shardwright.search.scores import Found, Scores
-from shardwright.space.state import Sharding
+from shardwright.space.state import Lists, Sharding
 
 _Layout = NDArray[np.int64]
 """For every class of values the number of its sharding."""
@@ -76,8 +76,12 @@ class Distances:
 
     def layouts(self, scores: Scores, found: Found) -> list[_Layout]:
         """How values lie in a state, and with the axes exchanged; as they are comes first."""
+        return self.lie(scores.state(found.lists).lists)
+
+    def lie(self, lists: Lists) -> list[_Layout]:
+        """The same of a state by all of its lists."""
         costs, tensors = self.costs, self.costs.tensors
-        view = costs.view(scores.state(found.lists).lists)
+        view = costs.view(lists)
         lie = [tensors.sharding(c, view) for c in range(len(costs.classes.values.keys))]
         return [np.array([self._number(sharding, turn) for sharding in lie], np.int64) for turn in self._turns]
 

@@ -31,12 +31,15 @@ _COMPILERS = ("jax", "jaxlib", "libtpu", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 
 def answer_folder(exported: export.Exported, task: Mapping[str, Any]) -> Path | None:
     """Where the answer to a task is, or would be; None where nothing is kept."""
-    if not os.environ.get(FOLDER):
-        return None
+    return folder_of(question_of(exported, task)) if os.environ.get(FOLDER) else None
+
+
+def question_of(exported: export.Exported, task: Mapping[str, Any]) -> list[Any]:
+    """All that a compiler's answer depends on, of JSON's types: the module without locations, the task, versions."""
     text = parse_module(exported.mlir_module().encode()).get_asm(enable_debug_info=False)
     kinds = [str(aval) for aval in (*exported.in_avals, *exported.out_avals)]
     given = [text, kinds, [repr(s) for s in (exported.in_shardings_hlo, exported.out_shardings_hlo)]]
-    return folder_of([given, dict(task), _versions()])
+    return [given, dict(task), _versions()]
 
 
 def folder_of(question: Any) -> Path | None:

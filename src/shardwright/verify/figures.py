@@ -12,8 +12,9 @@ from shardwright.compiler.invoking import CYCLES, REFUSES, STANDS_IN
 from shardwright.compiler.offloading import HOST_COUNTED
 from shardwright.compiler.overlapping import SCHEDULED
 from shardwright.devices import AxisLink, Part, axis_links, axis_parts, joined
-from shardwright.plan.verdicts import CompiledCollective
+from shardwright.plan.verdicts import CompiledCollective, LineSeconds
 from shardwright.price.collectives import PERMUTE, collective_seconds
+from shardwright.price.corrections import COMPUTE, COPIES, Priced, moved_as, priced
 from shardwright.request.targets import Target
 from shardwright.verify.device_groups import Span, permuted_span, span
 from shardwright.verify.hlo import HloModule
@@ -45,6 +46,7 @@ def program_figures(
     comm_seconds = None if compiler[STANDS_IN] else sum(c.seconds * c.times for c in collectives)
     compute_seconds = _compute_seconds(totals, target, known)
     found: dict[str, Any] = {"transfer_seconds": 0.0, "exposed_transfer_seconds": 0.0}
+    lines: tuple[LineSeconds, ...] = ()
     if compiler[SCHEDULED] and compiler[CYCLES] and device.clock_hertz:
         prices = Prices(
             lambda cost: _compute_seconds(cost, target, known) or 0.0,
@@ -57,6 +59,7 @@ def program_figures(
             _shared(c, replayed.shares.get(h.name)) for c, h in zip(collectives, totals.collectives, strict=True)
         )
         found = _replayed(program, prices, replayed)
+        lines = _by_line(replayed, totals.collectives)
     serial_seconds = None
     step_seconds = found.pop("replayed_seconds", None)
     compute_seconds = found.pop("compute_seconds", compute_seconds)
@@ -80,6 +83,7 @@ def program_figures(
         **found,
         "serial_seconds": serial_seconds,
         "step_seconds": serial_seconds if step_seconds is None else step_seconds,
+        "lines": lines,
     }
 
 
@@ -95,6 +99,20 @@ def _replayed(program: HloModule, prices: Prices, replayed: Replay) -> dict[str,
         "exposed_seconds": replayed.exposed_seconds,
         "compute_seconds": replayed.compute_seconds,
     }
+
+
+def _by_line(replayed: Replay, collectives: Sequence[HloCollective]) -> tuple[LineSeconds, ...]:
+    """A replay by what its parts do and where in the source they come from, largest first."""
+    sums: dict[Priced, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for (source, copies), seconds in replayed.kernels.items():
+        sums[Priced(COPIES) if copies else priced(COMPUTE, source)][0] += seconds
+    for c in {c.name: c for c in collectives}.values():
+        if (share := replayed.shares.get(c.name)) is not None:
+            entry = sums[priced(moved_as(c.kind), c.source)]
+            entry[0] += share.seconds
+            entry[1] += share.hidden_seconds
+    ordered = sorted(sums.items(), key=lambda item: -item[1][0])
+    return tuple(LineSeconds(*of, *seconds) for of, seconds in ordered)
 
 
 def _placed(found: CompiledCollective) -> tuple[tuple[str, ...], float]:

@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shardwright.ir.program import Source
 from shardwright.verify.hlo import HloModule
 from shardwright.verify.replay_steps import Begin, End, Link, Loop, Move, Prices, Run, Steps
 
@@ -54,6 +55,8 @@ class Replay:
 
     kernel_seconds: float
     shares: Mapping[str, Share]
+    kernels: Mapping[tuple[Source, bool], float] = field(default_factory=dict)
+    """The seconds of kernels by place in the source, and by whether they only lay entries out anew."""
 
     @property
     def compute_seconds(self) -> float:
@@ -94,7 +97,7 @@ def replay(module: HloModule, prices: Prices) -> Replay:
     steps = Steps(module, prices)
     clock = _Clock()
     _walk(steps, module.entry, clock)
-    return Replay(clock.compute_seconds, clock.shares)
+    return Replay(clock.compute_seconds, clock.shares, clock.kernels)
 
 
 @dataclass(frozen=True)
@@ -121,9 +124,11 @@ class _Clock:
     under_way: dict[str, tuple[_UnderWay, ...]] = field(default_factory=dict)
     ran: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     shares: dict[str, Share] = field(default_factory=dict)
+    kernels: dict[tuple[Source, bool], float] = field(default_factory=lambda: defaultdict(float))
 
     def run(self, step: Run) -> None:
         self.compute_seconds += step.seconds * self.weight
+        self.kernels[step.source, step.copies] += step.seconds * self.weight
         self._pass(step.seconds, {step.label: 1.0})
 
     def begin(self, step: Begin) -> None:

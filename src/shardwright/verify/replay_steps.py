@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shardwright.compiler.overlapping import ASYNC_FUSIONS
+from shardwright.ir.program import Source
 from shardwright.verify.hlo import Computation, HloModule, Instruction, array_shapes, bytes_of
 from shardwright.verify.hlo_loops import trip_count
 from shardwright.verify.hlo_totals import HloCollective, HloCosts, HloTotals
@@ -19,6 +20,7 @@ _TARGET = re.compile(r'custom_call_target="(\w+)"')
 _SAME = ("get-tuple-element", "bitcast", "optimization-barrier")
 _HOST, _ON_CHIP = "S(5)", "S(1)"
 _COPIES = ("copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start")
+_LAYS_OUT = ("copy", "transpose")
 _START, _DONE, _UPDATE = "-start", "-done", "-update"
 _SCALARS = 16
 """Bytes; the indices of slices are no more."""
@@ -39,10 +41,12 @@ class Prices:
 
 @dataclass(frozen=True)
 class Run:
-    """Compute, of the source line that is its label."""
+    """Compute, of the source line that is its label; ``copies``: entries are only laid out anew."""
 
     seconds: float
     label: str
+    source: Source
+    copies: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class Steps:
             if i.opcode == "conditional":
                 bodies = [self._costs.branch(i)]
             turns = trip_count(self._module, computation, i) if i.opcode == "while" else 1
-            yield from self._run(HloTotals(i.estimated_cycles or 0), label)
+            yield from self._run(HloTotals(i.estimated_cycles or 0), i)
             yield Loop(tuple(bodies), 1 if turns is None else turns)
         elif i.opcode.endswith(_DONE):
             yield End(_origin(computation, i))
@@ -118,15 +122,17 @@ class Steps:
             early = tuple(self._move(c) for c in cost.collectives if c.overlapped)
             if early:
                 yield Begin(starts[0] if starts else i.name, early)
-            yield from self._run(cost, label)
+            yield from self._run(cost, i)
             if late := tuple(self._move(c) for c in cost.collectives if not c.overlapped):
                 yield Begin(i.name, late)
                 yield End(i.name)
             yield from map(End, dones)
 
-    def _run(self, cost: HloTotals, label: str) -> Iterable[Step]:
+    def _run(self, cost: HloTotals, i: Instruction) -> Iterable[Step]:
         if seconds := self._prices.compute_seconds(cost):
-            yield Run(seconds, label)
+            source = self._module.source(i)
+            copies = i.opcode in _LAYS_OUT or (i.opcode == "fusion" and i.name.startswith(_LAYS_OUT))
+            yield Run(seconds, str(source), source, copies)
 
     def _move(self, found: HloCollective) -> Move:
         axes, seconds = self._prices.collective(found)
