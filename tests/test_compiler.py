@@ -72,7 +72,8 @@ def test_where_a_record_applies():
 
 def test_a_compiler_is_one_object_for_all_that_do_the_same():
     assert PRESETS["tpu-v6e"].compiler is PRESETS["tpu-v5p"].compiler is of("tpu", "v5p")
-    assert PRESETS["tpu-v4"].compiler is of("tpu") is not of("tpu", "v5p") is not of("tpu", "v5e")
+    assert PRESETS["tpu-v4"].compiler is PRESETS["tpu-7x"].compiler is of("tpu", "v5p") is not of("tpu", "v5e")
+    assert PRESETS["tpu-v3"].compiler is of("tpu") is not of("tpu", "v5p")
     assert PRESETS["h100"].compiler is of("cuda") is of("gpu")
     assert of("tpu")[OPERANDS_INSIDE] and not of("gpu")[OPERANDS_INSIDE]
     assert (of("tpu")[ROUNDED], of("cpu")[ROUNDED], of(None)[ROUNDED]) == (16, 0, 0)

@@ -212,7 +212,7 @@ def test_elsewhere_all_is_waited_for(device):
     assert "hidden" not in str(plan)
 
 
-@pytest.mark.parametrize("device", ["tpu-v3", "tpu-v5p", "tpu-v6e"])
+@pytest.mark.parametrize("device", ["tpu-v3", "tpu-v4", "tpu-v6e"])
 def test_other_generations_wait_for_what_they_gather(device):
     compiler = find_device(device).compiler
     assert not compiler[STARTED_EARLY] and started_early(compiler) == compiler[PERMUTED_EARLY]
