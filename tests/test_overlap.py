@@ -83,7 +83,7 @@ def test_what_is_gathered_has_its_memory_from_its_start():
     """So at each product but the last its own weight is there and the next one; not where nothing starts early."""
 
     def gathered(platform, decisions):
-        device = replace(find_device("tpu-v5e"), name="toy", platform=platform)
+        device = replace(find_device("tpu-v5e"), platform=platform)
         plan = sw.evaluate(three, [WEIGHT] * 3, array(ROWS, WIDTH), mesh=MESH, device=device, decisions=decisions)
         return sum(a.bytes for a in plan.estimate.alive if a.what == "resharded copy")
 

@@ -117,10 +117,10 @@ PERMUTED_EARLY: Behaviour[frozenset[str]] = Behaviour(
     ops=("collective_permute",),
     evidence="libtpu of jax 0.10.2, GPT of 2 layers under FSDP on 4x4: on v5p and v6e 20 all-gathers are single "
     "instructions and 35 permutes pairs, of which windowed products are made; on v5e 12 all-gathers of 24 are taken "
-    "apart. v4 is as v5p, and v7x has twice as many permutes and 8 all-gathers. v3: 15 all-gathers, no permute, no loop "
-    "of them; and where it has permutes (GPT, ViT by XLA's auto-sharding), they are single instructions. Milliseconds "
-    "exposed, of all communication: 4.2 of 11.7 (v5e), 2.9 of 5.0 (v5p), 4.0 of 6.0 (v6e), 5.6 of 9.8 (v4), 5.0 of 10.1 "
-    "(v7x), 12.8 of 12.8 (v3).",
+    "apart. v4 is as v5p, and v7x has twice as many permutes and 8 all-gathers. v3: 15 all-gathers, no permute and no "
+    "loop of them; where it has permutes (GPT, ViT by XLA's auto-sharding), they are single instructions. Exposed of "
+    "all communication, ms: 4.2 of 11.7 (v5e), 2.9 of 5.0 (v5p), 4.0 of 6.0 (v6e), 5.6 of 9.8 (v4), 5.0 of 10.1 (v7x), "
+    "12.8 of 12.8 (v3).",
     tests=("test_overlap.py::test_other_generations_wait_for_what_they_gather",),
     where=("compiler.overlapping.started_early",),
 )

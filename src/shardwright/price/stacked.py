@@ -70,7 +70,8 @@ def find_stacked(program: Program, loop: Op, slot: int, is_argument: Callable[[i
     written: tuple[int, ...] = ()
     positions: tuple[int, ...] = ()
     while (o := program.values[v].op) >= 0 and program.ops[o].kind in IN_PLACE:
-        if order := order_written(program, program.ops[o]):
+        slices = program.ops[o].kind == "dynamic_update_slice"
+        if slices and (order := order_written(program, program.ops[o])):
             written = order
             sizes = program.values[program.ops[o].operands[1]].shape
             positions = tuple([d for d, size in enumerate(program.values[v].shape) if sizes[d] == 1 < size])
