@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import shardwright as sw
 from programs import f32
 from shardwright.cli import main
-from shardwright.compiler.options import RECORDS, settings_of
+from shardwright.compiler.options import EARLY_GATHERS, RECORDS, settings_of
 from shardwright.errors import PlanError
 from shardwright.models import build
 from shardwright.plan.tuning import KeptOption, Tuning
@@ -276,6 +276,12 @@ def test_every_option_has_a_reason():
         assert record.effect.options and all(isinstance(value, str) for value in record.effect.options.values())
         assert record.what.endswith(".") and record.evidence
     assert settings_of("cpu") == ()
+
+
+def test_what_one_generation_does_by_itself_is_tried_on_others_alone():
+    names = {name: {record.name for record in settings_of("tpu", name)} for name in ("v5e", "v5p", "v6e")}
+    assert names["v5p"] == names["v6e"] == {record.name for record in settings_of("tpu")}
+    assert names["v5p"] - names["v5e"] == {EARLY_GATHERS.name}
 
 
 def test_options_are_tried_where_they_matter_and_kept_where_they_pay(plan):

@@ -210,7 +210,12 @@ class Device:
     @property
     def compiler(self) -> Compiler:
         """The compiler for such devices: the behaviours of XLA that apply to them."""
-        return compiler.of(self.platform, self.name.removeprefix(f"{self.platform}-"))
+        return compiler.of(self.platform, self.generation)
+
+    @property
+    def generation(self) -> str:
+        """The name without the platform: what is known of one generation's compiler alone is found by it."""
+        return self.name.removeprefix(f"{self.platform}-")
 
     def flops(self, dtype: str) -> float:
         """Return the peak FLOP/s of contractions of an element type, as StableHLO writes it (``f32``, ``f8E4M3FN``).

@@ -133,7 +133,7 @@ class Loop:
         """The options that the compiler knows, in the order to try them; ``saved`` is not known yet."""
         return [
             KeptOption(record.name, dict(record.effect.options), 0.0)
-            for record in settings_of(self.plan.device.platform)
+            for record in settings_of(self.plan.device.platform, self.plan.device.generation)
             if record.effect is not None and record.name not in self.unknown
         ]
 
