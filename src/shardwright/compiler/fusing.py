@@ -231,7 +231,7 @@ EXPONENTIALS = Behaviour(
     "else bf16[2,8,2048,2048,2] alone. No mask: bf16 alone in all. A step of GRPO, 4x4, data parallel with Megatron: "
     "two f32[8,8,2,2047,2047] at the peak, 5.57 GiB; the estimate is 5.42, and 3.57 without.",
     tests=("test_memory.py::test_a_masked_softmax_stores_its_exponentials",),
-    where=("price.kernels._exponentials",),
+    where=("price.softmaxes.exponentials",),
 )
 
 EXPONENTIALS_ALONE = structural(
@@ -323,7 +323,7 @@ WHEN_READY = structural(
     "2 x bf16[8,1024,8192], is gone; 2.39 GiB, the estimate 2.44, and 2.72 where they are kept. The same with batch "
     "320 over 16: 8.16, 8.26 and 9.01.",
     tests=("test_memory.py::test_a_gradient_that_a_loop_stacks_is_computed_at_once",),
-    where=("price.kernels._run_when_ready",),
+    where=("price.kernel_order._run_when_ready",),
 )
 
 CUT_BY_MOVES = Behaviour(
@@ -369,7 +369,7 @@ EARLY_RESULTS = structural(
         "test_memory.py::test_a_gradient_is_used_up_before_the_next_one_comes",
         "test_memory.py::test_a_donated_argument_is_read_for_the_last_time_before_it_is_written_over",
     ),
-    where=("price.kernels._positions",),
+    where=("price.kernel_order.positions",),
 )
 
 DEPTHWISE = Behaviour(

@@ -50,7 +50,7 @@ MOVED_EARLY = structural(
     "host after it. A stack of 16 matrices: the copy-start of the state stands before both loops, with a barrier and "
     "without one; updated in a fori_loop in place, 1.2 GiB of temporaries in place of 2.5 and none on the host.",
     tests=("test_offloading.py::test_state_is_moved_before_the_last_loop_unless_a_loop_moves_it",),
-    where=("price.kernels._moved_early",),
+    where=("price.kernel_order.moved_early",),
 )
 
 HOST_COUNTED = Behaviour(

@@ -32,7 +32,8 @@ from shardwright.ir.kinds import (
 from shardwright.ir.memory import HOST, moved_to, moves_between
 from shardwright.ir.program import Op, Program, bits_of, is_elementwise
 from shardwright.price.gathered import TABLE, Laid, taken_apart
-from shardwright.price.kernels import Kernels, done
+from shardwright.price.kernel_order import done
+from shardwright.price.kernels import Kernels
 from shardwright.price.relaid import Relaid, find_relaid
 from shardwright.price.results import Span, idle_before
 from shardwright.price.stacked import Stacked, find_stacked

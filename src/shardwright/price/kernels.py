@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import pairwise
-from typing import NamedTuple
 
 from shardwright.compiler import Compiler
 from shardwright.compiler.fusing import (
@@ -30,8 +29,9 @@ from shardwright.compiler.fusing import (
 )
 from shardwright.compiler.storing import IN_BOTH_TYPES
 from shardwright.ir.kinds import ALONE, CONTRACTIONS, EXPENSIVE, INDEXED, MOVES_DATA, PRODUCTS, VIEWS, WRITTEN_OUT
-from shardwright.ir.memory import DEVICE, moved_to
 from shardwright.ir.program import Op, Program, bits_of, is_elementwise
+from shardwright.price.kernel_order import moved_early, positions
+from shardwright.price.softmaxes import KeptSoftmax, exponentials, is_with_product, made_of, products_reading, size_of
 from shardwright.price.sums import sum_of
 
 _WORD_BITS = 32
@@ -67,9 +67,9 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
     must = _must_be_stored(program, fused, compiler)
     softmax = compiler[JOINED_REDUCTIONS]
     wide, narrow = set[int](), set[int]()
-    softmaxes: list[_Softmax] = []
+    softmaxes: list[KeptSoftmax] = []
     if softmax and compiler[EXPONENTIALS]:
-        softmaxes = list(_exponentials(program, fused, softmax))
+        softmaxes = list(exponentials(program, fused, softmax))
         for v, scores, _, row in softmaxes:
             must[v] = True
             (wide if row > softmax.longest_product_row else narrow).add(scores)
@@ -116,8 +116,8 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
         results = program.ops[o].results
         if len(results) == 1 and not stored[results[0]] and users[results[0]]:
             root[o] = root[users[results[0]][0]]
-    at = _positions(program, fused, stored, root)
-    for o, position in _moved_early(program):
+    at = positions(program, fused, stored, root)
+    for o, position in moved_early(program):
         at[o] = position
     last = list(at)
     for o in range(len(program.ops) - 1, -1, -1):
@@ -130,14 +130,14 @@ def find_kernels(program: Program, compiler: Compiler) -> Kernels:
 
 
 def _written_over(
-    program: Program, fused: Sequence[bool], stored: Sequence[bool], softmaxes: Iterable[_Softmax]
+    program: Program, fused: Sequence[bool], stored: Sequence[bool], softmaxes: Iterable[KeptSoftmax]
 ) -> Iterator[tuple[int, int]]:
     """What products would store for softmaxes that run in their kernels, and the exponentials that they store."""
     for v, scores, product, _ in softmaxes:
-        if _is_with_product(program, fused, product, scores):
+        if is_with_product(program, fused, product, scores):
             kept: int | None = scores
             while kept is not None and not stored[kept]:
-                kept = _before(program, kept)
+                kept = made_of(program, kept)
             if kept is not None:
                 yield kept, v
 
@@ -191,14 +191,14 @@ def _joined(program: Program, stored: Sequence[bool], root: Sequence[int], softm
         if op.regions or op.kind in ALONE or op.kind in INDEXED or not op.results:
             continue
         read = frozenset().union(*(leaves[a] for each in ops for a in each.operands)) - made
-        size = max([_size(program, v) for v in (*op.results, *(op.operands if op.kind == "reduce" else ()))])
-        large = sorted(v for v in read if _size(program, v) == size > 1)
+        size = max([size_of(program, v) for v in (*op.results, *(op.operands if op.kind == "reduce" else ()))])
+        large = sorted(v for v in read if size_of(program, v) == size > 1)
         for group in _candidates(program, root, large, groups, joined, reader):
             if program.ops[group.root].region != op.region:
                 continue
             others = [a for a in read if a not in group.made and a not in group.read]
-            waits = any(_size(program, a) > 1 and _ready(program, root, a) >= group.since for a in others)
-            rows_needed = any(a in group.made and _size(program, a) < size for a in read)
+            waits = any(size_of(program, a) > 1 and _ready(program, root, a) >= group.since for a in others)
+            rows_needed = any(a in group.made and size_of(program, a) < size for a in read)
             beside = any(a not in group.made and a not in group.read for a in large)
             host = [program.ops[o] for o in ops_of[group.root]]
             if (
@@ -277,7 +277,7 @@ def _finds_rows(program: Program, op: Op, host: Sequence[Op], softmax: Softmax) 
     if not exponentials and op.attributes.get("reducer") != "maximum":
         return False
     rows = op.operands[0]
-    row = _size(program, rows) // max(_size(program, op.results[0]), 1)
+    row = size_of(program, rows) // max(size_of(program, op.results[0]), 1)
     products = [each.results[0] for each in host if each.kind in CONTRACTIONS and each.flops]
     if not products:
         return row <= softmax.longest_row
@@ -295,13 +295,9 @@ def _is_long_softmax(program: Program, stored: Sequence[bool], op: Op, host: Seq
     if not products or op.attributes.get("reducer") != "maximum" or not stored[op.operands[0]]:
         return False
     rows, given = program.values[op.operands[0]], program.values[products[-1].operands[0]]
-    row = _size(program, op.operands[0]) // max(_size(program, op.results[0]), 1)
+    row = size_of(program, op.operands[0]) // max(size_of(program, op.results[0]), 1)
     one_kernel = softmax.longest_product_row < row <= softmax.longest_row
     return one_kernel and bits_of(given.dtype) < bits_of(rows.dtype)
-
-
-def _size(program: Program, v: int) -> int:
-    return math.prod(program.values[v].shape)
 
 
 def _ready(program: Program, root: Sequence[int], v: int) -> int:
@@ -317,7 +313,7 @@ def spread_values(program: Program) -> list[bool]:
     """
     found: list[bool] = program.free.tolist()
     for o, op in enumerate(program.ops):
-        if op.kind == "broadcast_in_dim" and _size(program, op.operands[0]) * _REPEATED <= _size(
+        if op.kind == "broadcast_in_dim" and size_of(program, op.operands[0]) * _REPEATED <= size_of(
             program, op.results[0]
         ):
             found[op.results[0]] = True
@@ -474,102 +470,12 @@ def _needed_anyway(program: Program, reach: Sequence[int], leaf: int, v: int, ch
     )
 
 
-class _Softmax(NamedTuple):
-    """A softmax that stores its exponentials, its masked scores, the product that makes them, and a row's length."""
-
-    exponentials: int
-    scores: int
-    product: int
-    row: int
-
-
-def _exponentials(program: Program, fused: Sequence[bool], softmax: Softmax) -> Iterator[_Softmax]:
-    """The softmaxes in one kernel that store their exponentials."""
-    for op in program.ops:
-        maker = program.values[op.operands[0]].op if op.kind == "exponential" else -1
-        if maker < 0 or program.ops[maker].kind != "subtract":
-            continue
-        v, scores = op.results[0], program.ops[maker].operands[0]
-        sums = [program.ops[u] for u in program.users[v] if program.ops[u].kind == "reduce"]
-        read = [program.ops[u] for u in program.users[scores]]
-        finds_rows = any(reader.attributes.get("reducer") == "maximum" for reader in read)
-        if not sums or len(read) != 2 or not finds_rows:
-            continue
-        row = _size(program, v) // max(_size(program, sums[0].results[0]), 1)
-        product, masked, turned = _way_back(program, fused, scores)
-        once = not turned or len(_products_reading(program, fused, v)) == 1
-        if product >= 0 and masked and once and row <= softmax.longest_row:
-            yield _Softmax(v, scores, product, row)
-
-
-def _way_back(program: Program, fused: Sequence[bool], v: int) -> tuple[int, bool, bool]:
-    """The product that makes a value, or -1, and whether it is masked and its dimensions are turned on the way."""
-    masked = turned = False
-    while (o := program.values[v].op) >= 0:
-        op = program.ops[o]
-        if op.kind in CONTRACTIONS and not fused[o]:
-            return o, masked, turned
-        if not fused[o]:
-            break
-        masked, turned = masked or op.kind == "select", turned or op.kind == "transpose"
-        before = _before(program, v)
-        if before is None:
-            break
-        v = before
-    return -1, masked, turned
-
-
-def _before(program: Program, v: int) -> int | None:
-    """The one value of its size that a value is made of, entry by entry; None where there are several, or none."""
-    op = program.ops[program.values[v].op]
-    held = [a for a in op.operands if _size(program, a) == _size(program, v) and not program.free[a]]
-    if op.kind == "select":
-        held = [a for a in held if a != op.operands[0] and _is_made(program, a)]
-    elif len(held) > 1:
-        held = [a for a in held if _is_made(program, a)]
-    return held[0] if len(held) == 1 else None
-
-
-def _is_with_product(program: Program, fused: Sequence[bool], product: int, scores: int) -> bool:
-    """Whether a softmax runs in the kernel of the product that makes its scores, and writes exponentials alone.
-
-    That is so where the scores are of no wider type than the operands; else where no operand is an argument, and
-    another product makes one of them as it is, or it is one that was repeated.
-    """
-    operands = program.ops[product].operands
-    if any(bits_of(program.values[v].dtype) >= bits_of(program.values[scores].dtype) for v in operands):
-        return True
-    found = [_origin(program, fused, v) for v in operands]
-    as_they_are = (program.ops[o].kind in CONTRACTIONS or program.ops[o].kind == "broadcast_in_dim" for o in found)
-    return all(o >= 0 for o in found) and any(as_they_are)
-
-
-def _origin(program: Program, fused: Sequence[bool], v: int) -> int:
-    """The op that a value comes from, but for views and what is done with each entry; -1 for an argument."""
-    repeats = -1
-    while (o := program.values[v].op) >= 0 and fused[o]:
-        before = _before(program, v)
-        if before is None:
-            op = program.ops[o]
-            if op.kind != "broadcast_in_dim":
-                break
-            repeats, before = o, op.operands[0]
-        v = before
-    return repeats if o >= 0 and repeats >= 0 else o
-
-
-def _is_made(program: Program, v: int) -> bool:
-    """Whether a value is neither given from outside nor repeats a smaller one."""
-    o = program.values[v].op
-    return o >= 0 and program.ops[o].kind != "broadcast_in_dim"
-
-
 def _inside_products(program: Program, v: int, read: frozenset[int], most: float) -> bool:
     """Whether only products read a value, and would read no more than ``most`` times its bytes to compute it inside."""
     users = [program.ops[u] for u in program.users[v]]
     while len(users) == 1 and users[0].kind in VIEWS and not program.returned.intersection(users[0].results):
         users = [program.ops[u] for u in program.users[users[0].results[0]]]
-    large = [a for a in read if _size(program, a) >= _size(program, v)]
+    large = [a for a in read if size_of(program, a) >= size_of(program, v)]
     inside = bool(users) and all(op.kind in CONTRACTIONS and op.flops for op in users)
     return inside and len(large) > 1 and sum(program.values[a].bytes for a in large) <= most * program.values[v].bytes
 
@@ -619,7 +525,7 @@ def _epilogues(
             continue
         if not must[values[end]]:
             end = next((k for k in reversed(meetings) if not _widened(program, values[k])), end)
-            several = values[end] in narrow or len(_products_reading(program, fused, values[end])) > 1
+            several = values[end] in narrow or len(products_reading(program, fused, values[end])) > 1
             if several and values[end] not in wide:
                 end = _narrowest(program, values, [k for k in meetings if k <= end])
         elif values[end] in tables and _widened(program, values[end]):
@@ -648,20 +554,6 @@ def _narrowest(program: Program, values: Sequence[int], meetings: Sequence[int])
         if program.values[values[k]].bytes < program.values[values[best]].bytes:
             best = k
     return best
-
-
-def _products_reading(program: Program, fused: Sequence[bool], v: int) -> set[int]:
-    """The contractions that read a value, at once or after ops that are computed inside others."""
-    waiting, seen, found = [v], {v}, set[int]()
-    while waiting:
-        for u in program.users[waiting.pop()]:
-            op = program.ops[u]
-            if op.kind in CONTRACTIONS and not fused[u]:
-                found.add(u)
-            elif fused[u] and op.results[0] not in seen:
-                seen.add(op.results[0])
-                waiting.append(op.results[0])
-    return found
 
 
 def _widened(program: Program, v: int) -> bool:
@@ -744,110 +636,3 @@ def _newest(program: Program, fused: Sequence[bool]) -> list[int]:
         for v in op.results:
             newest[v] = -1 if program.free[v] else before
     return newest
-
-
-def _positions(program: Program, fused: Sequence[bool], stored: Sequence[bool], root: Sequence[int]) -> list[int]:
-    """Each op in its place, but what leads to the results alone right after its operands.
-
-    What writes over a donated argument waits until the argument has been read.
-    """
-    at = list(root)
-    tail: set[int] = set()
-    for o in range(len(program.ops) - 1, -1, -1):
-        op = program.ops[o]
-        if (
-            (fused[o] or op.kind == "reduce")
-            and op.region == 0
-            and not all(program.free[v] for v in op.operands)
-            and all(v in program.returned or program.users[v] for v in op.results)
-            and all(u in tail for v in op.results for u in program.users[v])
-        ):
-            tail.add(o)
-    for o, r in enumerate(root):
-        if r in tail and o not in tail:  # a product that an update at the end takes in runs in its own place
-            at[o] = o
-    _run_when_ready(program, root, tail, at)
-    read = _last_read(program, stored, tail, at)
-    for o in sorted(tail):
-        op = program.ops[o]
-        ready = 0
-        for v in op.operands:
-            maker = program.values[v].op
-            if maker >= 0 and not all(program.free[a] for a in program.ops[maker].operands):
-                ready = max(ready, done(program, at, maker))
-        over = program.donations.get(op.results[0])
-        if over is not None:
-            ready = max([ready, *(read[u] for u in program.users[over])])
-        at[o] = ready
-    return at
-
-
-def _last_read(program: Program, stored: Sequence[bool], tail: set[int], at: Sequence[int]) -> list[int]:
-    """The last position at which each op reads its operands; one whose result is not stored, where that is used.
-
-    What is in the tail has no position yet, and does not count.
-    """
-    read = [-1] * len(program.ops)
-    for o in range(len(program.ops) - 1, -1, -1):
-        if o in tail:
-            continue
-        op = program.ops[o]
-        if len(op.results) == 1 and not stored[op.results[0]] and program.users[op.results[0]]:
-            read[o] = max(read[u] for u in program.users[op.results[0]])
-        else:
-            read[o] = done(program, at, o)
-    return read
-
-
-def _run_when_ready(program: Program, root: Sequence[int], tail: set[int], at: list[int]) -> None:
-    """Have each contraction run as soon as what it takes in is there, whatever stands between it and its last op."""
-    last: dict[int, int] = {}  # of a kernel with contractions the last of these, and then when it can run
-    members: dict[int, list[int]] = {}
-    for o, r in enumerate(root):
-        if r not in tail and program.ops[o].region == program.ops[r].region:
-            members.setdefault(r, []).append(o)
-            if program.ops[o].kind in CONTRACTIONS and program.ops[o].flops:
-                last[r] = o
-    for r in sorted(last):
-        if last[r] == r:
-            continue
-        ready = last[r]
-        for o in members[r]:
-            for v in program.ops[o].operands:
-                maker = program.values[v].op
-                if maker >= 0 and root[maker] != r and not program.free[v]:
-                    ready = max(ready, done(program, at, maker))
-        for o in members[r]:
-            at[o] = min(ready, r)
-
-
-def _moved_early(program: Program) -> Iterator[tuple[int, int]]:
-    """Moves to the device of what is on the host from the start, with the last loop before their first use.
-
-    They wait for nothing, and the compiler has them done before that loop: see ``compiler/offloading.py``.
-    """
-    loops = [o for o, op in enumerate(program.ops) if op.kind == "while" and op.region == 0] if program.on_host else []
-    for o in range(len(program.ops) if loops else 0):
-        op = program.ops[o]
-        if (
-            op.region == 0
-            and moved_to(op) == DEVICE
-            and _before_barriers(program, op.operands[0]) in program.argument_of
-        ):
-            first = min(program.users[op.results[0]], default=o)
-            before = [loop for loop in loops if loop < first]
-            if before:
-                yield o, before[-1]
-
-
-def _before_barriers(program: Program, v: int) -> int:
-    """What a value was before barriers, which the compiler drops before it orders its moves."""
-    while (maker := program.values[v].op) >= 0 and program.ops[maker].kind == "optimization_barrier":
-        v = program.ops[maker].operands[program.ops[maker].results.index(v)]
-    return v
-
-
-def done(program: Program, at: Sequence[int], o: int) -> int:
-    """The position at which an op has ended: a loop's after its body, another's as in ``at``."""
-    regions = program.ops[o].regions
-    return program.regions[regions[-1]].stop if regions else at[o]
