@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -164,13 +164,7 @@ def option_lines(options: Sequence[KeptOption]) -> list[str]:
 
 def corrections_table(corrections: Sequence[Correction]) -> Table:
     """The largest differences between the estimate and the compiler."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("learned of", "at", "estimated", "compiled", "why"):
-        right = name in ("estimated", "compiled")
-        table.add_column(name, justify="right" if right else "left", no_wrap=right, overflow="fold")
-    for cells in correction_rows(corrections):
-        table.add_row(*cells)
-    return table
+    return _table(("learned of", "at", "estimated", "compiled", "why"), correction_rows(corrections))
 
 
 def correction_rows(corrections: Sequence[Correction]) -> Iterator[tuple[str, str, str, str, str]]:
@@ -192,11 +186,16 @@ def compiled_rows(compiled: Sequence[Compiled]) -> Iterator[tuple[str, str, str,
 
 def compiled_table(compiled: Sequence[Compiled]) -> Table:
     """What was compiled, in order."""
+    return _table(("compiled", "with", "predicted", "step", "each device"), compiled_rows(compiled))
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table whose third and fourth columns are seconds."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("compiled", "with", "predicted", "step", "each device"):
-        right = name in ("predicted", "step")
+    for k, name in enumerate(names):
+        right = k in (2, 3)
         table.add_column(name, justify="right" if right else "left", no_wrap=right, overflow="fold")
-    for cells in compiled_rows(compiled):
+    for cells in rows:
         table.add_row(*cells)
     return table
 

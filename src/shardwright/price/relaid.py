@@ -58,11 +58,16 @@ def _written(program: Program, op: Op, value: int) -> Relaid | None:
     order = order_written(program, op)
     if not order:
         return None
-    v = op.operands[1]
-    while (o := program.values[v].op) >= 0 and program.ops[o].kind in ADDS_DIMENSIONS:
-        v = program.ops[o].operands[0]
+    o = program.values[before(program, op.operands[1], ADDS_DIMENSIONS)].op
     maker = o if o >= 0 and program.ops[o].kind in PRODUCTS else -1
     return Relaid(value, order, (), _first_whole(program, op), maker)
+
+
+def before(program: Program, v: int, kinds: frozenset[str]) -> int:
+    """What a value was before ops of these kinds."""
+    while (o := program.values[v].op) >= 0 and program.ops[o].kind in kinds:
+        v = program.ops[o].operands[0]
+    return v
 
 
 def _first_whole(program: Program, op: Op) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from shardwright.ir.kinds import ADDS_DIMENSIONS, IN_PLACE, VIEWS
 from shardwright.ir.program import Op, Program
-from shardwright.price.relaid import order_read, order_written
+from shardwright.price.relaid import before, order_read, order_written
 
 
 class Turned(NamedTuple):
@@ -65,7 +65,7 @@ def find_stacked(program: Program, loop: Op, slot: int, is_argument: Callable[[i
         return None
     if program.ops[put].operands[0] != body.parameters[slot]:
         return None
-    slab = _before(program, program.ops[put].operands[1], ADDS_DIMENSIONS)
+    slab = before(program, program.ops[put].operands[1], ADDS_DIMENSIONS)
     v = slab
     written: tuple[int, ...] = ()
     positions: tuple[int, ...] = ()
@@ -76,7 +76,7 @@ def find_stacked(program: Program, loop: Op, slot: int, is_argument: Callable[[i
             sizes = program.values[program.ops[o].operands[1]].shape
             positions = tuple([d for d, size in enumerate(program.values[v].shape) if sizes[d] == 1 < size])
         v = program.ops[o].operands[0]
-    v = _before(program, v, VIEWS)
+    v = before(program, v, VIEWS)
     cut = program.values[v].op
     if not written or cut < 0 or program.ops[cut].kind != "dynamic_slice":
         return None
@@ -88,9 +88,3 @@ def find_stacked(program: Program, loop: Op, slot: int, is_argument: Callable[[i
     kept = [d for d, size in enumerate(program.values[slab].shape) if size > 1]
     read, span = order_read(program, slab, kept), (body.op, body.stop - 1)
     return Stacked(loop.results[slot], slab, written, read, positions, cut, put, *span)
-
-
-def _before(program: Program, v: int, kinds: frozenset[str]) -> int:
-    while (o := program.values[v].op) >= 0 and program.ops[o].kind in kinds:
-        v = program.ops[o].operands[0]
-    return v

@@ -154,7 +154,7 @@ class Loop:
                 current = self._try(current, (option,)) or current
         gained = 1 - (current.seconds or 0.0) / (first.seconds or 1.0)
         for other in others:
-            may_win = (1 - gained) * (other.seconds or 0.0) < (1 - WORTH) * (current.seconds or 0.0) / (1 - WORTH)
+            may_win = (1 - gained) * (other.seconds or 0.0) < (current.seconds or 0.0)
             if current.options and may_win:
                 current = self._try(other, current.options, current) or current
 
